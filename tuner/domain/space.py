@@ -1,0 +1,215 @@
+"""What may change, what stays fixed, and what is wanted.
+
+These models are what a user writes in a space file (`search_spaces/*.yaml`). They refuse unknown keys; `tuner.spec`
+reads the file, adds positions to every problem and checks flags and values against the engine's catalogue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from typing import Annotated, Self
+
+from pydantic import BaseModel, Field, model_validator
+
+from tuner.domain.conditions import Condition, parse_condition
+from tuner.domain.knob import FILE_MODEL, EnvName, FlagName, Knob, KnobName, check_condition
+from tuner.domain.measurement import Metric
+from tuner.domain.values import Assignment, Scalar, Value
+from tuner.domain.workload import Workload
+
+
+class Rule(BaseModel):
+    """A combination that must not be launched: `forbid: condition`, `because: reason`."""
+
+    model_config = FILE_MODEL
+
+    forbid: str
+    because: str = ""
+
+    @model_validator(mode="after")
+    def _parses(self) -> Self:
+        check_condition(self.forbid)
+        return self
+
+    @cached_property
+    def condition(self) -> Condition:
+        """`forbid`, parsed."""
+        return parse_condition(self.forbid)
+
+
+class Baseline(BaseModel):
+    """The user's present server: a full launch command as text, or knob values, or nothing (engine defaults)."""
+
+    model_config = FILE_MODEL
+
+    command: str | None = None
+    set: Mapping[KnobName, Value] = {}
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if self.command is not None and self.set:
+            raise ValueError("give command or set, not both")
+        return self
+
+
+class EngineSpace(BaseModel):
+    """One engine of a space: how it is started and what of it may change.
+
+    Attributes:
+        version: engine version whose flag catalogue applies; None takes the newest known one.
+        command: program that replaces the launcher's default, e.g. an interpreter of another environment.
+        flags: flags that every launch gets; a switch is `on`.
+        env: variables that every launch gets.
+        baseline: see `Baseline`.
+        knobs: knobs of this engine only.
+        rules: combinations of this engine that must not be launched.
+    """
+
+    model_config = FILE_MODEL
+
+    version: str | None = None
+    command: tuple[str, ...] | None = None
+    flags: Mapping[FlagName, Value] = {}
+    env: Mapping[EnvName, Scalar] = {}
+    baseline: Baseline = Baseline()
+    knobs: Mapping[KnobName, Knob] = {}
+    rules: tuple[Rule, ...] = ()
+
+
+class Hardware(BaseModel):
+    """The machine that the space is meant for."""
+
+    model_config = FILE_MODEL
+
+    gpus: Annotated[int, Field(ge=0)] = 0
+    compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
+    gpu_name: str | None = None
+
+
+class Objective(BaseModel):
+    """One thing to optimise: a metric at a load level."""
+
+    model_config = FILE_MODEL
+
+    metric: Metric = Metric.OUTPUT_TOK_S
+    level: Annotated[int, Field(gt=0)]
+    name: str | None = None
+
+    @property
+    def label(self) -> str:
+        """Name for tables and the dashboard."""
+        return self.name or f"{self.metric.value}@{self.level}"
+
+    @property
+    def maximize(self) -> bool:
+        """Direction: rates up, latencies down."""
+        return self.metric.higher_is_better
+
+
+class Limit(BaseModel):
+    """A bound that a configuration must keep: absolute, or relative to the baseline.
+
+    `{metric: ttft_p99_ms, level: 128, max: 4000}` or `{metric: output_tok_s, level: 128, min_of_baseline: 0.97}`.
+    """
+
+    model_config = FILE_MODEL
+
+    metric: Metric
+    level: Annotated[int, Field(gt=0)]
+    max: float | None = None
+    min: float | None = None
+    max_of_baseline: float | None = None
+    min_of_baseline: float | None = None
+
+    @model_validator(mode="after")
+    def _one_bound(self) -> Self:
+        given = [b for b in (self.max, self.min, self.max_of_baseline, self.min_of_baseline) if b is not None]
+        if len(given) != 1:
+            raise ValueError("give exactly one of max, min, max_of_baseline, min_of_baseline")
+        return self
+
+    @property
+    def label(self) -> str:
+        """Name of the constraint."""
+        bound = "max" if self.max is not None or self.max_of_baseline is not None else "min"
+        return f"{self.metric.value}@{self.level} {bound}"
+
+    def violation(self, measured: float, baseline: float | None) -> float:
+        """How far a value breaks the limit, as a share of the bound; ≤ 0 keeps it.
+
+        A limit relative to a baseline that was not measured is kept (0).
+        """
+        upper, lower = self.max, self.min
+        if self.max_of_baseline is not None or self.min_of_baseline is not None:
+            if baseline is None:
+                return 0.0
+            upper = None if self.max_of_baseline is None else self.max_of_baseline * baseline
+            lower = None if self.min_of_baseline is None else self.min_of_baseline * baseline
+        if upper is not None:
+            return (measured - upper) / abs(upper) if upper else measured
+        assert lower is not None
+        return (lower - measured) / abs(lower) if lower else -measured
+
+
+class Budget(BaseModel):
+    """When a study ends: whichever comes first."""
+
+    model_config = FILE_MODEL
+
+    trials: Annotated[int, Field(gt=0)] = 40
+    hours: Annotated[float, Field(gt=0)] | None = None
+    gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    launch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    benchmark_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+
+
+class Space(BaseModel):
+    """A whole space file."""
+
+    model_config = FILE_MODEL
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    description: str = ""
+    model: str
+    served_model: str | None = None
+    hardware: Hardware = Hardware()
+    engines: Annotated[Mapping[str, EngineSpace], Field(min_length=1)]
+    knobs: Mapping[KnobName, Knob] = {}
+    rules: tuple[Rule, ...] = ()
+    workload: Workload = Workload()
+    objectives: tuple[Objective, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    budget: Budget = Budget()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if len(self.objectives) > 4:
+            raise ValueError("at most four objectives")
+        items: list[Objective | Limit] = [*self.objectives, *self.limits]
+        for item in items:
+            if item.level not in self.workload.levels:
+                raise ValueError(f"{item.label}: level {item.level} is not among the workload's levels")
+        return self
+
+    @cached_property
+    def goals(self) -> tuple[Objective, ...]:
+        """The objectives; by default output tok/s alone and at the highest level."""
+        if self.objectives:
+            return self.objectives
+        low, high = self.workload.levels[0], self.workload.levels[-1]
+        named = {low: "single_stream", high: "throughput"}
+        return tuple(Objective(level=level, name=name) for level, name in named.items())
+
+    def knobs_of(self, engine: str) -> Mapping[str, Knob]:
+        """The shared knobs and those of one engine, in file order; the engine's own win."""
+        return {**self.knobs, **self.engines[engine].knobs}
+
+    def rules_of(self, engine: str) -> tuple[Rule, ...]:
+        """The shared rules and those of one engine."""
+        return (*self.rules, *self.engines[engine].rules)
+
+    def broken_rules(self, engine: str, active: Assignment) -> Iterator[Rule]:
+        """Rules that forbid an assignment (of active knobs only)."""
+        named = {"engine": engine, **active}
+        return (rule for rule in self.rules_of(engine) if rule.condition.holds(named))

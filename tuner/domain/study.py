@@ -1,0 +1,81 @@
+"""A study and its attempts, as they are remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.space import Space
+from tuner.domain.trial import Purpose, TrialReport
+
+
+class StudyState(StrEnum):
+    """Where a study is."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    STOPPED = "stopped"
+    FINISHED = "finished"
+    FAILED = "failed"
+
+
+class AttemptState(StrEnum):
+    """Where one launch is. `abandoned`: its coordinator or worker died; the trial is run again."""
+
+    RUNNING = "running"
+    MEASURED = "measured"
+    FAILED = "failed"
+    ABANDONED = "abandoned"
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRecord:
+    """A study as stored.
+
+    Attributes:
+        name: unique within a database.
+        space: the validated space.
+        space_text: the file, word for word.
+        space_hash: sha256 of the canonical space; resuming with another one is refused.
+        overrides: command-line values that override the file.
+        sampler: name of the search method.
+        seed: base seed.
+        simulated: True when an engine of the study is simulated.
+        reason: why it is in this state (stop reason, failure).
+    """
+
+    name: str
+    space: Space
+    space_text: str
+    space_hash: str
+    sampler: str
+    seed: int
+    simulated: bool
+    tuner_version: str
+    created_at: float
+    state: StudyState = StudyState.CREATED
+    stop_requested: bool = False
+    reason: str = ""
+    overrides: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """One launch as stored; `report` is None while it runs or when it was abandoned."""
+
+    id: int
+    study: str
+    trial: int
+    attempt: int
+    purpose: Purpose
+    candidate: Candidate
+    state: AttemptState
+    run_dir: str
+    lease_owner: str
+    lease_expires_at: float
+    started_at: float
+    finished_at: float | None = None
+    told: bool = False
+    report: TrialReport | None = None

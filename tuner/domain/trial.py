@@ -1,0 +1,104 @@
+"""What goes to a worker and what comes back: plain data, so that it can cross processes and machines."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.measurement import Measured
+from tuner.domain.outcome import Failure, Phase
+from tuner.domain.space import Space
+from tuner.domain.workload import Workload
+
+Outcome = Measured | Failure
+"""How one launch ended; a Failure never carries a number to be compared."""
+
+
+class Purpose(StrEnum):
+    """Why a launch happens."""
+
+    BASELINE = "baseline"
+    SEARCH = "search"
+    SENTINEL = "sentinel"
+    CONFIRM = "confirm"
+    ABLATE = "ablate"
+    VERIFY = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRequest:
+    """One launch to be done.
+
+    Attributes:
+        study: study name.
+        trial: trial number within the study.
+        attempt: 1 for the first launch of this trial, 2 for a retry …
+        purpose: why.
+        candidate: what to launch.
+        space: where it comes from (engine, fixed flags, model).
+        workload: what to send.
+        run_dir: absolute directory for launch.sh, server.log, raw request data.
+        gpus: how many GPUs the server needs; the worker fills in which.
+        seed: for prompts; differs per attempt.
+        phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
+    """
+
+    study: str
+    trial: int
+    attempt: int
+    purpose: Purpose
+    candidate: Candidate
+    space: Space
+    workload: Workload
+    run_dir: str
+    gpus: int = 0
+    seed: int = 0
+    phase_limits: Mapping[Phase, float] = field(default_factory=dict)
+
+
+class Activity(StrEnum):
+    """Whether a setting that was asked for took effect."""
+
+    ACTIVE = "active"
+    INACTIVE = "inactive"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class KnobActivity:
+    """What the running server says about one knob."""
+
+    knob: str
+    state: Activity
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TrialReport:
+    """Everything a worker knows after one launch.
+
+    Attributes:
+        outcome: measured or failed.
+        plan: how the server was started; None if it never came to that.
+        phase_seconds: how long each phase lasted, in order.
+        activity: what became of each knob.
+        versions: engine, driver, CUDA, NCCL … as found.
+        machine: fingerprint facts of the node.
+        artifacts: paths under the run directory, by kind (`server_log`, `launch_script`, `requests`).
+        started_at: seconds since the epoch (wall clock of the node).
+        finished_at: the same.
+    """
+
+    outcome: Outcome
+    plan: LaunchPlan | None
+    phase_seconds: Mapping[Phase, float] = field(default_factory=dict)
+    activity: tuple[KnobActivity, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    artifacts: Mapping[str, str] = field(default_factory=dict)
+    started_at: float = 0.0
+    finished_at: float = 0.0
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,30 @@
+"""The values that a knob can take, and how they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+Scalar = bool | int | float | str
+"""A value as the engine sees it; a list such as `LL,LL128,Simple` is one string."""
+
+Value = Scalar | None
+"""A knob's value; None is `unset`: the setting is left out of the launch."""
+
+Assignment = Mapping[str, Value]
+"""Knob name → value."""
+
+UNSET_WORD = "unset"
+
+
+def spell(value: Value) -> str:
+    """Write a value the way a space file and a table show it: `on`, `off`, `unset`, `4`, `LL`."""
+    if value is None:
+        return UNSET_WORD
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    return str(value)
+
+
+def same(a: Value, b: Value) -> bool:
+    """Equality that keeps booleans apart from the numbers 0 and 1."""
+    return isinstance(a, bool) == isinstance(b, bool) and a == b
