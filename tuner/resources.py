@@ -31,3 +31,8 @@ def launchers_dir() -> Path:
 def spaces_dir() -> Path:
     """The folder with the shipped space files."""
     return _shipped("search_spaces", "TUNER_SPACES")
+
+
+def checkout_dir() -> Path | None:
+    """The source checkout that this package runs from, or None when it was installed as a wheel."""
+    return None if (_PACKAGE / "_bundled").is_dir() else _PACKAGE.parent

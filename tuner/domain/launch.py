@@ -22,6 +22,7 @@ class LaunchPlan:
         extra_ports: rendezvous and side ports that this launch also reserves.
         gpus: device indices given to the server; empty on a machine without GPUs.
         cwd: working directory, or None for the run directory.
+        trial_only_env: names in `env` that serve measuring only (developer endpoints); exports leave them out.
         simulated: True when no real engine is started; then everything derived from it says so.
     """
 
@@ -35,6 +36,7 @@ class LaunchPlan:
     extra_ports: tuple[int, ...] = ()
     gpus: tuple[int, ...] = ()
     cwd: str | None = None
+    trial_only_env: tuple[str, ...] = ()
     simulated: bool = False
     model: str = ""
     served_model: str = ""

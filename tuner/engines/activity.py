@@ -1,0 +1,82 @@
+"""Did a setting take effect? What was asked, against what the running server says about itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.knob import Knob
+from tuner.domain.trial import Activity, KnobActivity
+from tuner.domain.values import Value, spell
+
+_TRUE, _FALSE = frozenset({"true", "1", "on"}), frozenset({"false", "0", "off", "none"})
+
+
+def _leaves(tree: object, name: str = "") -> Iterator[tuple[str, object]]:
+    """Every (last key, value) of a nested answer."""
+    if isinstance(tree, Mapping):
+        for key, value in tree.items():
+            yield from _leaves(value, str(key))
+    elif not isinstance(tree, list) or name:
+        yield name, tree
+
+
+def _plain(value: object) -> str:
+    text = str(value).strip().lower()
+    return "true" if text in _TRUE else "false" if text in _FALSE else text
+
+
+def _agrees(asked: Value, running: object) -> bool:
+    if isinstance(running, list):
+        return [str(item) for item in running] == str(asked).split()
+    if isinstance(asked, int | float) and not isinstance(asked, bool) and isinstance(running, int | float):
+        return float(asked) == float(running)
+    return _plain(asked) == _plain(running)
+
+
+def _names(knob: Knob, catalogue: FlagCatalogue) -> set[str]:
+    """Names under which the server may report the knob."""
+    if knob.key is not None:
+        return {knob.key.rsplit(".", 1)[-1]}
+    if knob.env is not None:
+        return {knob.env}
+    spec = catalogue.find(knob.flag or "")
+    spellings = (spec.name, *spec.aliases) if spec is not None else (knob.flag or "",)
+    return {spelling.lstrip("-").replace("-", "_") for spelling in spellings}
+
+
+def knob_activity(
+    candidate: Candidate,
+    knobs: Mapping[str, Knob],
+    catalogue: FlagCatalogue,
+    server_info: Mapping[str, Any] | None,
+) -> tuple[KnobActivity, ...]:
+    """The state of every knob that the candidate sets.
+
+    `inactive` when the catalogue knows that nothing reads the flag, or the server reports another value; `active` when
+    it reports the value asked for; `unknown` when it reports nothing. A reported value shows that a setting was read,
+    not that it changed the speed.
+    """
+    reported: dict[str, list[object]] = {}
+    for name, value in _leaves(server_info or {}):
+        reported.setdefault(name, []).append(value)
+    found = []
+    for name, value in candidate.values.items():
+        if value is None:
+            continue
+        knob = knobs[name]
+        if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
+            found.append(KnobActivity(name, Activity.INACTIVE, reason))
+            continue
+        asked = (not value) if knob.inverted else value
+        running = [item for spelling in _names(knob, catalogue) for item in reported.get(spelling, ())]
+        if not running:
+            found.append(KnobActivity(name, Activity.UNKNOWN, "the server does not report it"))
+        elif any(_agrees(asked, item) for item in running):
+            found.append(KnobActivity(name, Activity.ACTIVE))
+        else:
+            shown = spell(running[0]) if isinstance(running[0], bool | int | float | str) else str(running[0])
+            found.append(KnobActivity(name, Activity.INACTIVE, f"asked {spell(asked)}, the server runs with {shown}"))
+    return tuple(found)

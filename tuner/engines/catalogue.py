@@ -1,0 +1,50 @@
+"""Flag catalogues on disk: `launchers/<engine>/flags/<version>.json`, dumped from each engine's own parser."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.errors import UserError
+from tuner.resources import launchers_dir
+
+
+def _order(version: str) -> tuple[int, ...]:
+    """Sort key of a version: its leading numbers (`0.5.10.post1` → 0, 5, 10)."""
+    numbers = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def catalogue_versions(engine: str) -> tuple[str, ...]:
+    """Versions of an engine that have a catalogue, oldest first."""
+    return tuple(sorted((path.stem for path in (launchers_dir() / engine / "flags").glob("*.json")), key=_order))
+
+
+@cache
+def _read(path: Path) -> FlagCatalogue:
+    return FlagCatalogue.from_json(json.loads(path.read_text(encoding="utf-8")))
+
+
+def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
+    """The catalogue for a version: the exact one, else the newest one that is not newer, else the oldest.
+
+    Args:
+        engine: engine name.
+        version: engine version (local parts such as `+cpu` are ignored); None takes the newest catalogue.
+
+    Raises:
+        UserError: when the engine has no catalogue at all.
+    """
+    known = catalogue_versions(engine)
+    if not known:
+        raise UserError(f"no flag catalogue for engine {engine!r}", hint=f"expected launchers/{engine}/flags/*.json")
+    wanted = known[-1] if version is None else version.split("+")[0]
+    older = [v for v in known if _order(v) <= _order(wanted)]
+    chosen = wanted if wanted in known else (older[-1] if older else known[0])
+    return _read(launchers_dir() / engine / "flags" / f"{chosen}.json")

@@ -1,0 +1,135 @@
+"""Engine definitions: `launchers/<name>/engine.yaml`, data that an operator can edit without knowing Python."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tuner import yamlfile
+from tuner.domain.knob import EnvName, FlagName
+from tuner.errors import Problem, SpecError, UserError
+from tuner.resources import launchers_dir
+
+PYTHON_PLACEHOLDER = "{python}"
+
+_FILE = ConfigDict(frozen=True, extra="forbid")
+
+
+class SidePort(BaseModel):
+    """A port that a launch needs besides HTTP, and how it is told: by flag or by variable."""
+
+    model_config = _FILE
+
+    flag: FlagName | None = None
+    env: EnvName | None = None
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.flag is None) == (self.env is None):
+            raise ValueError("give exactly one of flag, env")
+        return self
+
+
+class Request(BaseModel):
+    """One HTTP call."""
+
+    model_config = _FILE
+
+    method: Literal["GET", "POST"] = "POST"
+    path: str
+
+
+class Endpoints(BaseModel):
+    """Paths beyond the OpenAI ones; `server_info` is tried in order."""
+
+    model_config = _FILE
+
+    server_info: tuple[str, ...] = ()
+    flush: Request | None = None
+    metrics: str | None = None
+
+
+class EngineDefinition(BaseModel):
+    """How one engine is started and asked.
+
+    Attributes:
+        name: folder name and name in space files.
+        title: name for people.
+        simulated: True when no real engine stands behind it.
+        command: default program; `{python}` is the interpreter that runs tuner.
+        model_flag: flag that takes the model; None when it is the first positional argument.
+        extra_ports: further ports that each launch reserves.
+        distributions: Python distributions that tell the installed version.
+        version: fixed version, for an engine that is part of tuner.
+        env: variables of every launch.
+        trial_env: variables of measured launches only, left out of exports.
+        pass_env: names taken from the caller's environment.
+    """
+
+    model_config = _FILE
+
+    name: str
+    title: str
+    simulated: bool = False
+    command: Annotated[tuple[str, ...], Field(min_length=1)]
+    model_flag: FlagName | None = None
+    served_model_flag: FlagName | None = None
+    host_flag: FlagName = "--host"
+    port_flag: FlagName = "--port"
+    extra_ports: tuple[SidePort, ...] = ()
+    distributions: tuple[str, ...] = ()
+    version: str | None = None
+    endpoints: Endpoints = Endpoints()
+    env: Mapping[EnvName, str] = {}
+    trial_env: Mapping[EnvName, str] = {}
+    pass_env: tuple[EnvName, ...] = ()
+
+    def program(self, override: tuple[str, ...] | None = None) -> tuple[str, ...]:
+        """The command to run, with `{python}` filled in."""
+        return tuple(sys.executable if part == PYTHON_PLACEHOLDER else part for part in override or self.command)
+
+
+def engine_names() -> tuple[str, ...]:
+    """Names of all engines that have a definition, sorted."""
+    return tuple(sorted(path.parent.name for path in launchers_dir().glob("*/engine.yaml")))
+
+
+@cache
+def _load(path: Path) -> EngineDefinition:
+    document = yamlfile.load(path)
+    try:
+        return EngineDefinition.model_validate(document.data)
+    except ValidationError as error:
+        raise SpecError(_problems(path, document, error)) from error
+
+
+def _problems(path: Path, document: yamlfile.Document, error: ValidationError) -> list[Problem]:
+    found = []
+    for item in error.errors():
+        spot = document.locate(item["loc"])
+        where = ".".join(map(str, item["loc"]))
+        found.append(Problem(str(path), spot.line, spot.column, where, item["msg"], spot.source_line))
+    return found
+
+
+def load_definition(name: str) -> EngineDefinition:
+    """The definition of one engine.
+
+    Raises:
+        UserError: when there is no such engine; the message lists the known ones.
+        SpecError: when its file is wrong.
+    """
+    path = launchers_dir() / name / "engine.yaml"
+    if name not in engine_names():
+        raise UserError(f"unknown engine {name!r}", hint=f"known engines: {', '.join(engine_names())}")
+    return _load(path)
+
+
+def load_definitions() -> tuple[EngineDefinition, ...]:
+    """Every engine definition, by name."""
+    return tuple(load_definition(name) for name in engine_names())

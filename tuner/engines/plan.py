@@ -1,0 +1,152 @@
+"""Candidate → LaunchPlan: every setting put where its knob says, in the engine's own spelling.
+
+The argument list is built here, item by item; no shell ever sees a value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.knob import Knob
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.space import Space
+from tuner.domain.values import Scalar, Value
+from tuner.engines.definition import EngineDefinition
+from tuner.errors import InternalError
+
+
+@dataclass(frozen=True, slots=True)
+class FixedSettings:
+    """Flags and variables of every launch of a study: the space's own and those of the baseline that are no knobs."""
+
+    flags: Mapping[str, Value] = field(default_factory=dict)
+    env: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a server listens and on which devices."""
+
+    host: str
+    port: int
+    extra_ports: tuple[int, ...] = ()
+    gpus: tuple[int, ...] = ()
+
+
+def spell_number(value: Scalar) -> str:
+    """A value as the engines read it: `true`/`false` for booleans, the shortest exact form for floats."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _flag_arguments(name: str, value: Value, catalogue: FlagCatalogue, *, split: bool = False) -> list[str]:
+    """The arguments that give one flag one value; none at all for unset."""
+    if value is None:
+        return []
+    spec = catalogue.find(name)
+    kind = spec.kind if spec is not None else "switch" if isinstance(value, bool) else "value"
+    if isinstance(value, bool) and kind == "switch":
+        return [name] if value else []
+    if isinstance(value, bool) and kind == "toggle":
+        return [name] if value else [f"--no-{name.removeprefix('--')}"]
+    text = spell_number(value)
+    if split:
+        return [name, *text.split()]
+    # A value that looks like a flag would be taken for one when it stands alone.
+    return [f"{name}={text}"] if text.startswith("-") else [name, text]
+
+
+def _put(tree: dict[str, Any], key: str, value: Scalar) -> None:
+    *parents, last = key.split(".")
+    for parent in parents:
+        tree = tree.setdefault(parent, {})
+        if not isinstance(tree, dict):
+            raise InternalError(f"{key}: {parent} is not a JSON object")
+    tree[last] = value
+
+
+def _json_flags(knobs: Mapping[str, Knob], values: Mapping[str, Value], fixed: Mapping[str, Value]) -> dict[str, str]:
+    """JSON flags whose parts are knobs, merged with the fixed part of the same flag."""
+    trees: dict[str, dict[str, Any]] = {}
+    for name, value in values.items():
+        knob = knobs[name]
+        if knob.flag is None or knob.key is None or value is None:
+            continue
+        if knob.flag not in trees:
+            given = fixed.get(knob.flag)
+            trees[knob.flag] = json.loads(given) if isinstance(given, str) else {}
+        _put(trees[knob.flag], knob.key, (not value) if knob.inverted else value)
+    return {flag: json.dumps(tree, separators=(",", ":"), sort_keys=True) for flag, tree in trees.items()}
+
+
+def _env_text(value: Scalar) -> str:
+    """A variable's text; switches are 1 and 0, the form that NCCL and both engines read."""
+    return str(int(value)) if isinstance(value, bool) else spell_number(value)
+
+
+def build_plan(
+    definition: EngineDefinition,
+    catalogue: FlagCatalogue,
+    space: Space,
+    candidate: Candidate,
+    fixed: FixedSettings,
+    place: Place,
+    *,
+    version: str | None = None,
+) -> LaunchPlan:
+    """The launch of one candidate.
+
+    Knobs win over fixed settings of the same name; an unset knob removes nothing that the space fixes.
+    """
+    engine_space = space.engines[candidate.engine]
+    knobs = space.knobs_of(candidate.engine)
+    values = candidate.values
+    merged = _json_flags(knobs, values, fixed.flags)
+
+    flags: dict[str, tuple[Value, bool]] = {name: (value, False) for name, value in fixed.flags.items()}
+    flags.update({name: (text, False) for name, text in merged.items()})
+    env = {**definition.env, **{name: _env_text(value) for name, value in fixed.env.items()}}
+    for name, value in values.items():
+        knob = knobs[name]
+        if value is None or knob.key is not None:
+            continue
+        if knob.env is not None:
+            env[knob.env] = _env_text((not value) if knob.inverted else value)
+        elif knob.flag is not None:
+            flags[knob.flag] = ((not value) if knob.inverted else value, knob.split)
+
+    argv = list(definition.program(engine_space.command))
+    argv += [definition.model_flag, space.model] if definition.model_flag else [space.model]
+    if space.served_model is not None and definition.served_model_flag is not None:
+        argv += [definition.served_model_flag, space.served_model]
+    argv += [definition.host_flag, place.host, definition.port_flag, str(place.port)]
+    for side, port in zip(definition.extra_ports, place.extra_ports, strict=True):
+        if side.env is not None:
+            env[side.env] = str(port)
+        elif side.flag is not None:
+            argv += [side.flag, str(port)]
+    for name, (value, split) in flags.items():
+        argv += _flag_arguments(name, value, catalogue, split=split)
+    if place.gpus:
+        env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.gpus))
+    return LaunchPlan(
+        engine=candidate.engine,
+        argv=tuple(argv),
+        env={**env, **definition.trial_env},
+        trial_only_env=tuple(definition.trial_env),
+        pass_env=definition.pass_env,
+        host=place.host,
+        port=place.port,
+        extra_ports=place.extra_ports,
+        gpus=place.gpus,
+        simulated=definition.simulated,
+        model=space.model,
+        served_model=space.served_model or space.model,
+        engine_version=version,
+    )
