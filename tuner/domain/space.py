@@ -11,12 +11,16 @@ from functools import cached_property
 from typing import Annotated, Self
 
 from pydantic import BaseModel, Field, model_validator
+from pydantic_core import PydanticCustomError
 
 from tuner.domain.conditions import Condition, parse_condition
-from tuner.domain.knob import FILE_MODEL, EnvName, FlagName, Knob, KnobName, check_condition
+from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
-from tuner.domain.values import Assignment, Scalar, Value
+from tuner.domain.values import Assignment, FlagValue, Scalar, Value
 from tuner.domain.workload import Workload
+
+MISPLACED = "misplaced"
+"""Type of the validation error whose context lists `faults`: pairs of path and message below the space."""
 
 
 class Rule(BaseModel):
@@ -24,13 +28,8 @@ class Rule(BaseModel):
 
     model_config = FILE_MODEL
 
-    forbid: str
+    forbid: ConditionText
     because: str = ""
-
-    @model_validator(mode="after")
-    def _parses(self) -> Self:
-        check_condition(self.forbid)
-        return self
 
     @cached_property
     def condition(self) -> Condition:
@@ -59,7 +58,7 @@ class EngineSpace(BaseModel):
     Attributes:
         version: engine version whose flag catalogue applies; None takes the newest known one.
         command: program that replaces the launcher's default, e.g. an interpreter of another environment.
-        flags: flags that every launch gets; a switch is `on`.
+        flags: flags that every launch gets; a switch is `on`, a list gives several words.
         env: variables that every launch gets.
         baseline: see `Baseline`.
         knobs: knobs of this engine only.
@@ -70,7 +69,7 @@ class EngineSpace(BaseModel):
 
     version: str | None = None
     command: tuple[str, ...] | None = None
-    flags: Mapping[FlagName, Value] = {}
+    flags: Mapping[FlagName, FlagValue] = {}
     env: Mapping[EnvName, Scalar] = {}
     baseline: Baseline = Baseline()
     knobs: Mapping[KnobName, Knob] = {}
@@ -153,11 +152,23 @@ class Limit(BaseModel):
 
 
 class Budget(BaseModel):
-    """When a study ends: whichever comes first."""
+    """When a study ends (whichever comes first), and what part of it goes to the baseline.
+
+    Attributes:
+        trials: launches in all, those of the baseline included.
+        hours: wall-clock hours of one run.
+        gpu_hours: GPUs × hours of all launches.
+        baseline_launches: how often each engine's baseline is launched at the start, for the noise floor.
+        sentinel_every: search trials between two further launches of the baseline, against drift; 0 for none.
+        launch_timeout_s: longest start-up, whatever the phases.
+        benchmark_timeout_s: longest benchmark of one launch.
+    """
 
     model_config = FILE_MODEL
 
     trials: Annotated[int, Field(gt=0)] = 40
+    baseline_launches: Annotated[int, Field(gt=0)] = 3
+    sentinel_every: Annotated[int, Field(ge=0)] = 10
     hours: Annotated[float, Field(gt=0)] | None = None
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
     launch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
@@ -178,19 +189,31 @@ class Space(BaseModel):
     knobs: Mapping[KnobName, Knob] = {}
     rules: tuple[Rule, ...] = ()
     workload: Workload = Workload()
-    objectives: tuple[Objective, ...] = ()
+    objectives: Annotated[tuple[Objective, ...], Field(max_length=4)] = ()
     limits: tuple[Limit, ...] = ()
     budget: Budget = Budget()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if len(self.objectives) > 4:
-            raise ValueError("at most four objectives")
-        items: list[Objective | Limit] = [*self.objectives, *self.limits]
-        for item in items:
-            if item.level not in self.workload.levels:
-                raise ValueError(f"{item.label}: level {item.level} is not among the workload's levels")
+        faults: list[tuple[tuple[str | int, ...], str]] = []
+        seen: set[str] = set()
+        for index, objective in enumerate(self.objectives):
+            if objective.level not in self.workload.levels:
+                faults.append((("objectives", index, "level"), self._no_level(objective.level)))
+            if objective.label in seen:
+                faults.append((("objectives", index), f"a second objective {objective.label}"))
+            seen.add(objective.label)
+        for index, limit in enumerate(self.limits):
+            if limit.level not in self.workload.levels:
+                faults.append((("limits", index, "level"), self._no_level(limit.level)))
+        if faults:
+            text = "; ".join(message for _, message in faults)
+            raise PydanticCustomError(MISPLACED, "{text}", {"text": text, "faults": faults})
         return self
+
+    def _no_level(self, level: int) -> str:
+        levels = ", ".join(map(str, self.workload.levels))
+        return f"level {level} is not among the workload's levels {levels}"
 
     @cached_property
     def goals(self) -> tuple[Objective, ...]:

@@ -59,6 +59,21 @@ class TrialRequest:
     phase_limits: Mapping[Phase, float] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TrialEvent:
+    """Something worth showing while a trial runs.
+
+    Attributes:
+        at: seconds since the epoch.
+        phase: where the trial is.
+        text: one short line, e.g. `C=32 repeat 1: 40 of 64 requests, 1203 tok/s`.
+    """
+
+    at: float
+    phase: Phase
+    text: str = ""
+
+
 class Activity(StrEnum):
     """Whether a setting that was asked for took effect."""
 

@@ -1,0 +1,95 @@
+"""The `tuner` command: sub-commands, and how every error reaches the user."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from tuner import __version__
+from tuner.cli import bench, dashboard, doctor, engine, export, space, study
+from tuner.cli.logs import log_file
+from tuner.cli.output import console, print_error
+from tuner.errors import InternalError, SpecError, Stopped, TunerError
+
+app = typer.Typer(
+    name="tuner",
+    help="Find, prove and export the fastest safe settings for an LLM server.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(study.app, name="study")
+app.add_typer(space.app, name="space")
+app.add_typer(engine.app, name="engine")
+app.command("bench")(bench.bench)
+app.command("export")(export.export)
+app.command("dashboard")(dashboard.dashboard)
+app.command("doctor")(doctor.doctor)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"tuner {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """Find, prove and export the fastest safe settings for an LLM server."""
+
+
+def _report(error: TunerError) -> int:
+    if isinstance(error, SpecError):
+        for problem in error.problems:
+            print_error(f"{problem}")
+            if problem.source_line:
+                console().print(f"    {problem.source_line}", markup=False)
+                console().print(f"    {' ' * (problem.column - 1)}^", markup=False)
+    else:
+        print_error(error.message, error.hint)
+    return error.exit_code
+
+
+def _log_crash() -> None:
+    """Write the traceback of the present exception to the log."""
+    import structlog
+
+    from tuner.cli.logs import configure_logging
+
+    configure_logging()
+    structlog.get_logger("tuner").exception("internal error")
+
+
+def main() -> None:
+    """Entry point; never shows a traceback, which goes to the log instead."""
+    try:
+        code = app(standalone_mode=False) or 0
+    except typer.TyperException as error:
+        # Typer's own errors: a wrong option, a missing argument.
+        if message := error.format_message():
+            print_error(message, "see --help")
+        code = error.exit_code
+    except TunerError as error:
+        code = _report(error)
+    except (KeyboardInterrupt, typer.Abort):
+        print_error("stopped")
+        code = Stopped.exit_code
+    except BrokenPipeError:
+        # The reader of our output went away (`| head`): not an error of ours.
+        sys.stderr.close()
+        code = 0
+    except Exception as error:  # noqa: BLE001 - the last resort: log it, say so in one line
+        _log_crash()
+        print_error(f"internal error: {type(error).__name__}: {error}", f"the traceback is in {log_file()}")
+        code = InternalError.exit_code
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What a command prints: data on stdout, everything for people on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import cache
+from typing import Any
+
+from rich.console import Console
+
+from tuner.secrets import redact
+
+
+@cache
+def console() -> Console:
+    """The console for people: stderr, so that stdout stays clean for data."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@cache
+def out() -> Console:
+    """Stdout for tables that are the command's answer."""
+    return Console(highlight=False)
+
+
+def print_json(document: Any) -> None:
+    """Write one JSON document to stdout; NaN and infinities are refused, since JSON has none."""
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def print_error(message: str, hint: str | None = None) -> None:
+    """One red line, and below it what to do."""
+    console().print(f"error: {redact(message)}", style="red", markup=False)
+    if hint:
+        console().print(f"  → {redact(hint)}", style="yellow", markup=False)

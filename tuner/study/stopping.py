@@ -1,0 +1,72 @@
+"""When a study ends, and how the user ends it earlier."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+
+from tuner.domain.space import Budget
+
+
+class Urgency(IntEnum):
+    """How soon the study must end."""
+
+    NONE = 0
+    FINISH_TRIAL = 1
+    NOW = 2
+
+
+class StopSwitch:
+    """Raised by Ctrl-C: once finishes the running trial, twice tears it down now. Never lowered."""
+
+    def __init__(self) -> None:
+        self._urgency = Urgency.NONE
+
+    @property
+    def urgency(self) -> Urgency:
+        """How soon to end."""
+        return self._urgency
+
+    def press(self) -> Urgency:
+        """One step more urgent."""
+        self._urgency = Urgency(min(self._urgency + 1, Urgency.NOW))
+        return self._urgency
+
+    def at_least(self, urgency: Urgency) -> None:
+        """Raise to at least this urgency."""
+        self._urgency = max(self._urgency, urgency)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a study has used so far: trials told, wall-clock hours of this run, GPU-hours of all launches."""
+
+    trials: int
+    hours: float
+    gpu_hours: float
+
+
+def spent_reason(budget: Budget, spent: Spent) -> str | None:
+    """Which part of the budget is used up, in words, or None."""
+    if spent.trials >= budget.trials:
+        return f"the budget of {budget.trials} trials is used up"
+    if budget.hours is not None and spent.hours >= budget.hours:
+        return f"the budget of {budget.hours:g} hours is used up"
+    if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
+        return f"the budget of {budget.gpu_hours:g} GPU-hours is used up"
+    return None
+
+
+class Stopwatch:
+    """Hours since it was made, by a clock that a changed system time does not move."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._start = clock()
+
+    @property
+    def hours(self) -> float:
+        """Elapsed hours."""
+        return (self._clock() - self._start) / 3600

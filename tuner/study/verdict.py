@@ -1,0 +1,91 @@
+"""From what a launch measured to what the search hears."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+from tuner.domain.measurement import Measured, Measurement, Metric
+from tuner.domain.outcome import Failure
+from tuner.domain.space import Limit, Space
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import Purpose, TrialReport
+from tuner.errors import InternalError
+from tuner.search.base import Infeasible, Scored, Verdict
+
+BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
+
+MetricAt = tuple[Metric, int]
+"""A metric and its load level."""
+
+
+def wanted_metrics(space: Space) -> tuple[MetricAt, ...]:
+    """Every metric that objectives or limits need, without repetition."""
+    items = [*((g.metric, g.level) for g in space.goals), *((b.metric, b.level) for b in space.limits)]
+    return tuple(dict.fromkeys(items))
+
+
+def baseline_values(space: Space, attempts: Iterable[AttemptRecord]) -> Mapping[MetricAt, float]:
+    """Median over the launches of the study's baseline: that of the first engine in the space file."""
+    engine = next(iter(space.engines))
+    launches = [
+        attempt.report.outcome
+        for attempt in attempts
+        if attempt.purpose in BASELINE_PURPOSES
+        and attempt.state is AttemptState.MEASURED
+        and attempt.candidate.engine == engine
+        and attempt.report is not None
+        and isinstance(attempt.report.outcome, Measured)
+    ]
+    medians = {}
+    for metric, level in wanted_metrics(space):
+        values = [v for launch in launches if (v := launch.value(metric, level)) is not None]
+        if values:
+            medians[metric, level] = statistics.median(values)
+    return medians
+
+
+def violations(limits: Sequence[Limit], measured: Measured, baseline: Mapping[MetricAt, float]) -> dict[str, float]:
+    """Limit → how far it is broken, as a share of the bound; ≤ 0 keeps it. An unmeasured metric breaks its limit."""
+    found = {}
+    for limit in limits:
+        value = measured.value(limit.metric, limit.level)
+        at = (limit.metric, limit.level)
+        found[limit.label] = 1.0 if value is None else limit.violation(value, baseline.get(at))
+    return found
+
+
+def _standard_error(row: Measurement | None) -> float | None:
+    """Standard error from a 95 % interval (its half-width over 1.96), in the metric's unit."""
+    if row is None or row.low is None or row.high is None:
+        return None
+    return (row.high - row.low) / (2 * 1.96)
+
+
+def _rows(measured: Measured) -> Mapping[MetricAt, Measurement]:
+    return {(row.metric, row.level): row for level in measured.levels for row in level.measurements}
+
+
+def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, float]) -> Verdict:
+    """What the search is told about one launch.
+
+    Raises:
+        InternalError: when a measured launch lacks an objective's metric.
+    """
+    seconds = max(0.0, report.finished_at - report.started_at)
+    if isinstance(report.outcome, Failure):
+        return Infeasible(report.outcome.failure_class, seconds)
+    rows = _rows(report.outcome)
+    values = []
+    for goal in space.goals:
+        row = rows.get((goal.metric, goal.level))
+        if row is None:
+            raise InternalError(f"the launch measured no {goal.metric.value} at C={goal.level}")
+        values.append(row.center)
+    return Scored(
+        values=tuple(values),
+        violations=violations(space.limits, report.outcome, baseline),
+        spread=tuple(_standard_error(rows.get((goal.metric, goal.level))) for goal in space.goals),
+        metrics={f"{metric.value}@{level}": row.center for (metric, level), row in rows.items()},
+        seconds=seconds,
+    )
