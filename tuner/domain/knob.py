@@ -6,7 +6,7 @@ import math
 from functools import cached_property
 from typing import Annotated, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.conditions import Condition, ConditionSyntaxError, parse_condition
 from tuner.domain.values import Value, same
@@ -21,12 +21,17 @@ LOG_GRID_POINTS = 12
 MAX_GRID_POINTS = 256
 
 
-def check_condition(text: str) -> None:
-    """Raise ValueError, as pydantic wants it, when a text is no condition."""
+def check_condition(text: str) -> str:
+    """The text itself; ValueError, as pydantic wants it, when it is no condition."""
     try:
         parse_condition(text)
     except ConditionSyntaxError as error:
         raise ValueError(f"{error} at character {error.offset + 1} of {text!r}") from error
+    return text
+
+
+ConditionText = Annotated[str, AfterValidator(check_condition)]
+"""A condition in the grammar of `tuner.domain.conditions`."""
 
 
 class Knob(BaseModel):
@@ -64,7 +69,7 @@ class Knob(BaseModel):
     split: bool = False
     inverted: bool = False
     env: EnvName | None = None
-    when: str | None = None
+    when: ConditionText | None = None
     default: Value = None
     prior: Prior | None = None
     describe: str = ""
@@ -88,8 +93,6 @@ class Knob(BaseModel):
             for position, value in enumerate(self.values):
                 if any(same(value, earlier) for earlier in self.values[:position]):
                     raise ValueError(f"value {value!r} stands twice")
-        if self.when is not None:
-            check_condition(self.when)
         return self
 
     @cached_property

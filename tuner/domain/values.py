@@ -10,6 +10,9 @@ Scalar = bool | int | float | str
 Value = Scalar | None
 """A knob's value; None is `unset`: the setting is left out of the launch."""
 
+FlagValue = Value | tuple[Scalar, ...]
+"""What a fixed flag holds: one value, or several words that follow the flag (`--cuda-graph-bs-decode 1 2 4`)."""
+
 Assignment = Mapping[str, Value]
 """Knob name → value."""
 

@@ -1,0 +1,211 @@
+"""What flags one version of an engine takes, as its own parser says."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Literal, Self, get_args
+
+from tuner.domain.values import Scalar, spell
+
+FlagKind = Literal["value", "switch", "toggle", "list", "json"]
+"""`switch` takes no value; `toggle` takes none and has a `--no-` form; `list` takes several words."""
+
+FlagType = Literal["int", "float", "str", "json"]
+
+CatalogueLookup = Callable[[str | None], "FlagCatalogue"]
+"""Version (None: the newest known) → the catalogue that applies to it, perhaps that of the nearest older version."""
+
+_NO = "--no-"
+
+
+@dataclass(frozen=True, slots=True)
+class FlagSpec:
+    """One flag.
+
+    Attributes:
+        name: canonical spelling.
+        aliases: further spellings.
+        kind: how it takes its value.
+        type: type of the value; None when the parser does not say.
+        choices: the only values that it takes; empty when free.
+        default: the engine's default as the parser states it; None may also mean "decided at start".
+    """
+
+    name: str
+    aliases: tuple[str, ...] = ()
+    kind: FlagKind = "value"
+    type: FlagType | None = None
+    choices: tuple[str, ...] = ()
+    default: Scalar | None = None
+
+    @property
+    def takes_value(self) -> bool:
+        """Whether words that follow the flag belong to it."""
+        return self.kind in ("value", "list", "json")
+
+    def refuses(self, value: Scalar) -> str | None:
+        """Why the engine does not accept a value, or None when it does; lists are checked word by word."""
+        if not self.takes_value:
+            return None if isinstance(value, bool) else f"is a switch: it is on or off, not {spell(value)}"
+        if isinstance(value, bool):
+            # Some value flags read "true"/"false"; only a parser that names its choices or a number type settles it.
+            if self.type in ("int", "float") or self.choices:
+                return f"takes {self._wanted()}, not {spell(value)}"
+            return None
+        if self.kind == "list" and isinstance(value, str):
+            reasons = (self._refuses_one(word) for word in value.split())
+            return next((reason for reason in reasons if reason is not None), None)
+        return self._refuses_one(value)
+
+    def _refuses_one(self, value: int | float | str) -> str | None:
+        if self.choices and str(value) not in self.choices:
+            guess = closest(str(value), self.choices)
+            return f"does not take {value}; it takes {self._wanted()}" + (f"; did you mean {guess}?" if guess else "")
+        if self.type == "int" and not _is_int(value):
+            return f"takes an integer, not {value}"
+        if self.type == "float" and not _is_number(value):
+            return f"takes a number, not {value}"
+        if self.kind == "json" and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+            try:
+                json.loads(value)
+            except ValueError as error:
+                return f"takes JSON: {error}"
+        return None
+
+    def _wanted(self) -> str:
+        if not self.choices:
+            return {"int": "an integer", "float": "a number"}.get(self.type or "", "a text")
+        shown = ", ".join(self.choices[:12])
+        return shown + (f" … ({len(self.choices)} in all)" if len(self.choices) > 12 else "")
+
+
+@dataclass(frozen=True)
+class FlagCatalogue:
+    """Every flag of one engine version.
+
+    Attributes:
+        engine: engine name.
+        version: the version whose parser was asked.
+        source: how the catalogue was made.
+        flags: canonical name → flag.
+        removed: spelling that older versions took → what to use now.
+        dead: flag that is still accepted although nothing reads it → reason.
+    """
+
+    engine: str
+    version: str
+    flags: Mapping[str, FlagSpec]
+    source: str = ""
+    removed: Mapping[str, str] = field(default_factory=dict)
+    dead: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Self:
+        """Build a catalogue from its JSON form (`launchers/<engine>/flags/<version>.json`).
+
+        Raises:
+            ValueError: when an entry has an unknown kind or two flags share a spelling.
+            KeyError: when a required key is missing.
+        """
+        flags: dict[str, FlagSpec] = {}
+        seen: dict[str, str] = {}
+        for entry in data["flags"]:
+            spec = _flag(entry)
+            for spelling in (spec.name, *spec.aliases):
+                if spelling in seen and seen[spelling] != spec.name:
+                    raise ValueError(f"{spelling} belongs to {seen[spelling]} and to {spec.name}")
+                seen[spelling] = spec.name
+            flags[spec.name] = spec
+        return cls(
+            engine=data["engine"],
+            version=data["version"],
+            flags=flags,
+            source=data.get("source", ""),
+            removed=dict(data.get("removed", {})),
+            dead=dict(data.get("dead", {})),
+        )
+
+    @cached_property
+    def spellings(self) -> Mapping[str, FlagSpec]:
+        """Every spelling, aliases included → flag; underscores for hyphens are accepted by `find` only."""
+        return {spelling: spec for spec in self.flags.values() for spelling in (spec.name, *spec.aliases)}
+
+    def find(self, name: str) -> FlagSpec | None:
+        """The flag of a spelling: exact, `--no-` form of a toggle, underscores for hyphens, or a unique beginning.
+
+        Both engines use argparse with abbreviations: a beginning that fits one flag only is that flag.
+        """
+        for spelling in dict.fromkeys((name, name.replace("_", "-"))):
+            if spelling in self.spellings:
+                return self.spellings[spelling]
+            toggle = self.spellings.get(f"--{spelling.removeprefix(_NO)}") if spelling.startswith(_NO) else None
+            if toggle is not None and toggle.kind == "toggle":
+                return toggle
+        if not name.startswith("--") or name in self.removed:
+            return None
+        found = {spec.name: spec for known, spec in self.spellings.items() if known.startswith(name)}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def negates(self, name: str) -> bool:
+        """Whether a spelling is the `--no-` form of a toggle, i.e. turns it off."""
+        return name.startswith(_NO) and name not in self.spellings and self.find(name) is not None
+
+    def canonical(self, name: str) -> str:
+        """The canonical spelling of a flag; the name itself when the catalogue does not know it."""
+        spec = self.find(name)
+        return spec.name if spec is not None else name
+
+    def advice(self, name: str) -> str | None:
+        """What to do about an unknown flag: its replacement, or the closest known spelling."""
+        if name in self.removed:
+            return self.removed[name]
+        guess = closest(name, self.spellings)
+        return f"did you mean {guess}?" if guess else None
+
+
+def closest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str | None:
+    """The known word most like a mistyped one, or None when none is near."""
+    by_lower = {str(name).lower(): str(name) for name in known}
+    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    return by_lower[found[0]] if found else None
+
+
+def _flag(entry: Mapping[str, Any]) -> FlagSpec:
+    kind, type_ = entry.get("kind", "value"), entry.get("type")
+    if kind not in get_args(FlagKind):
+        raise ValueError(f"{entry['name']}: unknown kind {kind!r}")
+    if type_ is not None and type_ not in get_args(FlagType):
+        raise ValueError(f"{entry['name']}: unknown type {type_!r}")
+    default = entry.get("default")
+    return FlagSpec(
+        name=entry["name"],
+        aliases=tuple(entry.get("aliases") or ()),
+        kind=kind,
+        type=type_,
+        choices=tuple(str(choice) for choice in entry.get("choices") or ()),
+        default=default if isinstance(default, bool | int | float | str) else None,
+    )
+
+
+def _is_number(value: int | float | str) -> bool:
+    if not isinstance(value, str):
+        return True
+    try:
+        float(value)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_int(value: int | float | str) -> bool:
+    if isinstance(value, int):
+        return True
+    if isinstance(value, float):
+        return False
+    # Both engines read sizes such as 8k or 4K for some integer flags.
+    body = value[:-1] if value[-1:].lower() in ("k", "m", "g") else value
+    return body.removeprefix("-").isdigit()
