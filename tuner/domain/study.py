@@ -29,6 +29,24 @@ class AttemptState(StrEnum):
     FAILED = "failed"
     ABANDONED = "abandoned"
 
+    @property
+    def finished(self) -> bool:
+        """Whether the launch ended with an outcome, so that there is something to tell the sampler."""
+        return self in (AttemptState.MEASURED, AttemptState.FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Who works on something, and until when that is believed without a sign of life.
+
+    Attributes:
+        owner: a process, as `host:namespace:pid:start`.
+        expires_at: seconds since the epoch.
+    """
+
+    owner: str
+    expires_at: float
+
 
 @dataclass(frozen=True, slots=True)
 class StudyRecord:
@@ -37,7 +55,7 @@ class StudyRecord:
     Attributes:
         name: unique within a database.
         space: the validated space.
-        space_text: the file, word for word.
+        space_text: the file, word for word (secrets are hidden when it is stored).
         space_hash: sha256 of the canonical space; resuming with another one is refused.
         overrides: command-line values that override the file.
         sampler: name of the search method.
@@ -79,3 +97,32 @@ class AttemptRecord:
     finished_at: float | None = None
     told: bool = False
     report: TrialReport | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ArtifactRecord:
+    """A file that a launch left behind.
+
+    Attributes:
+        kind: what it is (`server_log`, `launch_script`, `requests`).
+        path: relative to the attempt's run directory.
+        sha256: of its content when the attempt was finished, or None when the file could not be read.
+        size_bytes: the same.
+    """
+
+    kind: str
+    path: str
+    sha256: str | None = None
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExportRecord:
+    """An export that was written: which trial, in which format, where, and the hash of the file."""
+
+    study: str
+    trial: int
+    format: str
+    path: str
+    sha256: str
+    created_at: float

@@ -1,0 +1,217 @@
+"""Domain nouns to rows and back, so that a record read again equals the record written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
+from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.space import Space
+from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState, ExportRecord, StudyRecord, StudyState
+from tuner.domain.trial import KnobActivity, Purpose, TrialReport
+from tuner.errors import StudyError
+from tuner.store.tables import ArtifactRow, AttemptRow, ExportRow, LevelRow, MeasurementRow, StudyRow
+
+_PLAN = TypeAdapter(LaunchPlan | None)
+_CANDIDATE = TypeAdapter(Candidate)
+_ACTIVITY = TypeAdapter(tuple[KnobActivity, ...])
+_PHASES = TypeAdapter(Mapping[Phase, float])
+
+
+def study_to_row(record: StudyRecord) -> StudyRow:
+    """A new row; it belongs to no coordinator yet."""
+    return StudyRow(
+        name=record.name,
+        space_text=record.space_text,
+        space=record.space.model_dump(mode="json", by_alias=True),  # defaults too: they may change
+        space_hash=record.space_hash,
+        overrides=dict(record.overrides),
+        sampler=record.sampler,
+        seed=record.seed,
+        simulated=record.simulated,
+        tuner_version=record.tuner_version,
+        created_at=record.created_at,
+        state=record.state.value,
+        stop_requested=record.stop_requested,
+        reason=record.reason,
+    )
+
+
+def study_from_row(row: StudyRow) -> StudyRecord:
+    """The study as it was stored.
+
+    Raises:
+        StudyError: its space no longer fits this version's definition of a space.
+    """
+    try:
+        space = Space.model_validate(row.space)
+    except ValidationError as error:
+        message = f"study {row.name} was made by tuner {row.tuner_version}; this version cannot read its space"
+        raise StudyError(message, hint="use that version to export it, then start a new study") from error
+    return StudyRecord(
+        name=row.name,
+        space=space,
+        space_text=row.space_text,
+        space_hash=row.space_hash,
+        overrides=dict(row.overrides),
+        sampler=row.sampler,
+        seed=row.seed,
+        simulated=row.simulated,
+        tuner_version=row.tuner_version,
+        created_at=row.created_at,
+        state=StudyState(row.state),
+        stop_requested=row.stop_requested,
+        reason=row.reason,
+    )
+
+
+def candidate_document(candidate: Candidate) -> dict[str, Any]:
+    """The JSON form of a candidate."""
+    return {"engine": candidate.engine, "values": dict(candidate.values)}
+
+
+def write_report(row: AttemptRow, report: TrialReport, artifacts: tuple[ArtifactRecord, ...]) -> None:
+    """Fill a row with everything that a worker reported, and set its state."""
+    outcome = report.outcome
+    row.worker_started_at, row.worker_finished_at = report.started_at, report.finished_at
+    row.plan = _PLAN.dump_python(report.plan, mode="json")
+    row.phase_seconds = _PHASES.dump_python(report.phase_seconds, mode="json")
+    row.activity = _ACTIVITY.dump_python(report.activity, mode="json")
+    row.versions, row.machine, row.notes = dict(report.versions), dict(report.machine), list(report.notes)
+    row.artifacts = [ArtifactRow(kind=a.kind, path=a.path, sha256=a.sha256, size_bytes=a.size_bytes) for a in artifacts]
+    if isinstance(outcome, Measured):
+        row.state = AttemptState.MEASURED.value
+        row.simulated = outcome.simulated
+        row.warnings = list(outcome.warnings)
+        row.levels = [_level_row(position, level) for position, level in enumerate(outcome.levels)]
+    else:
+        row.state = AttemptState.FAILED.value
+        row.failure_class, row.failure_phase = outcome.failure_class.value, outcome.phase.value
+        row.evidence, row.blames = list(outcome.evidence), list(outcome.blames)
+        row.detail, row.exit_code = outcome.detail, outcome.exit_code
+
+
+def _level_row(position: int, level: LevelResult) -> LevelRow:
+    return LevelRow(
+        position=position,
+        level=level.level,
+        asked=level.asked,
+        completed=level.completed,
+        errors=dict(level.errors),
+        duration_s=level.duration_s,
+        client_cpu_share=level.client_cpu_share,
+        client_lag_ms=level.client_lag_ms,
+        warnings=list(level.warnings),
+        measurements=[
+            MeasurementRow(
+                position=index,
+                metric=m.metric.value,
+                level=m.level,
+                repeats=list(m.repeats),
+                center=m.center,
+                low=m.low,
+                high=m.high,
+                spread_kind=m.spread_kind.value,
+                samples=m.samples,
+            )
+            for index, m in enumerate(level.measurements)
+        ],
+    )
+
+
+def attempt_from_row(row: AttemptRow) -> AttemptRecord:
+    """The attempt as it was stored, with its report once it has one."""
+    state = AttemptState(row.state)
+    return AttemptRecord(
+        id=row.id,
+        study=row.study.name,
+        trial=row.trial,
+        attempt=row.attempt,
+        purpose=Purpose(row.purpose),
+        candidate=_CANDIDATE.validate_python(row.candidate),
+        state=state,
+        run_dir=row.run_dir,
+        lease_owner=row.lease_owner,
+        lease_expires_at=row.lease_expires_at,
+        started_at=row.started_at,
+        finished_at=row.finished_at,
+        told=row.told,
+        report=_report(row) if state.finished else None,
+    )
+
+
+def _report(row: AttemptRow) -> TrialReport:
+    assert row.worker_started_at is not None
+    assert row.worker_finished_at is not None
+    return TrialReport(
+        outcome=_failure(row) if row.failure_class is not None else _measured(row),
+        plan=_PLAN.validate_python(row.plan),
+        phase_seconds=_PHASES.validate_python(row.phase_seconds),
+        activity=_ACTIVITY.validate_python(row.activity),
+        versions=row.versions,
+        machine=row.machine,
+        artifacts={a.kind: a.path for a in row.artifacts},
+        started_at=row.worker_started_at,
+        finished_at=row.worker_finished_at,
+        notes=tuple(row.notes),
+    )
+
+
+def _failure(row: AttemptRow) -> Failure:
+    assert row.failure_class is not None
+    assert row.failure_phase is not None
+    return Failure(
+        failure_class=FailureClass(row.failure_class),
+        phase=Phase(row.failure_phase),
+        evidence=tuple(row.evidence),
+        blames=tuple(row.blames),
+        detail=row.detail or "",
+        exit_code=row.exit_code,
+    )
+
+
+def _measured(row: AttemptRow) -> Measured:
+    return Measured(tuple(map(_level, row.levels)), simulated=row.simulated, warnings=tuple(row.warnings))
+
+
+def _level(row: LevelRow) -> LevelResult:
+    return LevelResult(
+        level=row.level,
+        asked=row.asked,
+        completed=row.completed,
+        errors=row.errors,
+        measurements=tuple(
+            Measurement(
+                metric=Metric(m.metric),
+                level=m.level,
+                repeats=tuple(m.repeats),
+                center=m.center,
+                low=m.low,
+                high=m.high,
+                spread_kind=SpreadKind(m.spread_kind),
+                samples=m.samples,
+            )
+            for m in row.measurements
+        ),
+        duration_s=row.duration_s,
+        client_cpu_share=row.client_cpu_share,
+        client_lag_ms=row.client_lag_ms,
+        warnings=tuple(row.warnings),
+    )
+
+
+def artifact_from_row(row: ArtifactRow) -> ArtifactRecord:
+    """The artifact as it was stored."""
+    return ArtifactRecord(kind=row.kind, path=row.path, sha256=row.sha256, size_bytes=row.size_bytes)
+
+
+def export_from_row(row: ExportRow, study: str) -> ExportRecord:
+    """The export as it was stored."""
+    return ExportRecord(
+        study=study, trial=row.trial, format=row.format, path=row.path, sha256=row.sha256, created_at=row.created_at
+    )

@@ -1,0 +1,108 @@
+"""One database, whichever kind: connections, transactions, and patience while the server is away."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
+
+from tuner.store.troubles import explained, may_pass
+from tuner.store.urls import is_sqlite, shown
+
+Result = TypeVar("Result")
+
+CONNECT_TIMEOUT_S = 5
+PATIENCE_S = 120.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
+_WRITES = "tuner_writes"
+_log = structlog.get_logger(__name__)
+
+
+class Database:
+    """Connections to one database, and transactions that outlast a restart of its server.
+
+    Args:
+        url: from `parse_url`.
+        patience_s: how long a transaction is tried again while the database is unreachable or locked.
+    """
+
+    def __init__(self, url: URL, patience_s: float = PATIENCE_S) -> None:
+        self.url = url
+        self._patience_s = patience_s
+        self.engine = _engine(url)
+        self.writer = self.engine.execution_options(**{_WRITES: True})
+
+    def read(self, work: Callable[[Session], Result]) -> Result:
+        """Run `work` in a transaction that changes nothing.
+
+        Raises:
+            StorageError: the database is still out of reach after `patience_s`, or refuses.
+        """
+        return self._patiently(self.engine, work)
+
+    def write(self, work: Callable[[Session], Result]) -> Result:
+        """Run `work` in one transaction: all of it is stored, or nothing.
+
+        When the connection breaks during the commit nobody knows whether it was stored; `work` then runs again, so
+        it must give the same result when its own changes are already there.
+
+        Raises:
+            StorageError: the database is still out of reach after `patience_s`, or refuses.
+        """
+        return self._patiently(self.writer, work)
+
+    def _patiently(self, engine: Engine, work: Callable[[Session], Result]) -> Result:
+        deadline, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                with Session(engine, expire_on_commit=False) as session, session.begin():
+                    return work(session)
+            except DBAPIError as error:
+                trouble = explained(error, self.url)
+                if not may_pass(error) or time.monotonic() + pause > deadline:
+                    raise trouble from error
+                _log.warning("database_away", storage=shown(self.url), problem=trouble.message, retry_in_s=pause)
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    def close(self) -> None:
+        """Close every connection."""
+        self.engine.dispose()
+
+
+def _engine(url: URL) -> Engine:
+    if not is_sqlite(url):
+        # Keepalives and tcp_user_timeout (ms) notice a server that vanished without a word within half a minute.
+        watch = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+        given = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "tuner", **watch}
+        connect_args = {name: value for name, value in given.items() if name not in url.query}
+        return create_engine(url, pool_pre_ping=True, connect_args=connect_args)
+    engine = create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_S})
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:
+    """Take transactions out of the driver's hands, and let SQLite check foreign keys.
+
+    Python's sqlite3 opens a transaction only before INSERT, UPDATE and DELETE, so that schema changes would not
+    roll back: https://docs.sqlalchemy.org/en/21/dialects/sqlite.html (section on pysqlite's transactions).
+    """
+    driver: Any = connection
+    driver.isolation_level = None
+    driver.execute("PRAGMA foreign_keys = ON")
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    """A writer takes the lock at once: a reader that turns into a writer later fails without waiting."""
+    writes = connection.get_execution_options().get(_WRITES, False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

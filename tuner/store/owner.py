@@ -1,0 +1,46 @@
+"""Who holds a lease: a name for this process, and whether the process behind a name is surely gone."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import psutil
+
+
+def this_process() -> str:
+    """`host:namespace:pid:start`; unique, because a pid that is used again has another start time (seconds)."""
+    pid = os.getpid()
+    return f"{_machine()}:{pid}:{_start(pid)}"
+
+
+def is_gone(owner: str) -> bool:
+    """True only when the owner was a process on this machine that no longer runs.
+
+    A name of another form, machine or container may be alive: its lease has to run out.
+    """
+    machine, _, process = owner.rpartition(":")[0].rpartition(":")
+    start = owner.rpartition(":")[2]
+    if machine != _machine() or not process.isdigit():
+        return False
+    try:
+        return _start(int(process)) != start
+    except psutil.NoSuchProcess:
+        return True
+
+
+def _start(pid: int) -> str:
+    process = psutil.Process(pid)
+    if process.status() == psutil.STATUS_ZOMBIE:
+        raise psutil.ZombieProcess(pid)
+    return f"{process.create_time():.2f}"
+
+
+def _machine() -> str:
+    """Host name and PID namespace: containers of one host may share the first, never the second."""
+    try:
+        namespace = Path("/proc/self/ns/pid").stat().st_ino
+    except OSError:
+        namespace = 0
+    return f"{socket.gethostname()}:{namespace}"

@@ -1,0 +1,191 @@
+"""Studies, the lease of the coordinator that runs one, and the exports made from one."""
+
+from __future__ import annotations
+
+from sqlalchemy import delete, exists, select, update
+from sqlalchemy.orm import Session
+
+from tuner.domain.study import ExportRecord, Lease, StudyRecord, StudyState
+from tuner.errors import StudyError
+from tuner.store import codec
+from tuner.store.owner import is_gone
+from tuner.store.tables import ExportRow, StudyRow
+from tuner.store.transactions import Transactions, find_study
+
+
+class Studies(Transactions):
+    """The half of the store that knows studies."""
+
+    def create_study(self, record: StudyRecord) -> None:
+        """Remember a new study.
+
+        Raises:
+            StudyError: the name is taken.
+        """
+
+        def work(session: Session) -> None:
+            taken = session.scalar(select(StudyRow).where(StudyRow.name == record.name))
+            if taken is None:
+                session.add(codec.study_to_row(record))
+            elif (taken.created_at, taken.space_hash) != (record.created_at, record.space_hash):
+                hint = f"`tuner study resume {record.name}` goes on with it; or choose another --name"
+                raise StudyError(f"there is a study {record.name} already", hint=hint)
+
+        self._database.write(work)
+
+    def study(self, name: str) -> StudyRecord:
+        """One study.
+
+        Raises:
+            StudyError: no such study, or this version cannot read its space.
+        """
+        return self._database.read(lambda session: codec.study_from_row(find_study(session, name)))
+
+    def studies(self) -> list[StudyRecord]:
+        """Every study, oldest first.
+
+        Raises:
+            StudyError: this version cannot read the space of one.
+        """
+        query = select(StudyRow).order_by(StudyRow.id)
+        return self._database.read(lambda session: [codec.study_from_row(row) for row in session.scalars(query)])
+
+    def delete_study(self, name: str) -> None:
+        """Forget a study with its attempts, measurements, artifacts and exports (the files stay).
+
+        Raises:
+            StudyError: no such study, or a coordinator is running it.
+        """
+
+        def work(session: Session) -> None:
+            row = find_study(session, name)
+            _refuse_if_led(row, None, self._clock())
+            session.execute(delete(StudyRow).where(StudyRow.id == row.id))
+
+        self._database.write(work)
+
+    def set_state(self, name: str, state: StudyState, reason: str = "") -> None:
+        """Say where a study is, and why. Starting it forgets an old request to stop.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> None:
+            row = find_study(session, name)
+            row.state, row.reason = state.value, reason
+            if state is StudyState.RUNNING:
+                row.stop_requested = False
+
+        self._database.write(work)
+
+    def request_stop(self, name: str) -> None:
+        """Ask the coordinator, wherever it runs, to end after the running trial.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> None:
+            find_study(session, name).stop_requested = True
+
+        self._database.write(work)
+
+    def stop_requested(self, name: str) -> bool:
+        """Whether somebody asked for a stop.
+
+        Raises:
+            StudyError: no such study.
+        """
+        return self._database.read(lambda session: find_study(session, name).stop_requested)
+
+    # The coordinator's lease: at most one process runs a study
+
+    def acquire_coordinator(self, name: str, owner: str, ttl: float) -> Lease:
+        """Become the study's coordinator for `ttl` seconds, or stay it: call it again before the time is over.
+
+        A lease passes on when it ran out, or when its owner was a process of this machine that is gone.
+
+        Args:
+            name: study.
+            owner: from `tuner.store.owner.this_process`.
+            ttl: seconds.
+
+        Raises:
+            StudyError: no such study, or another coordinator runs it.
+        """
+
+        def work(session: Session) -> Lease:
+            row = find_study(session, name, lock=True)
+            now = self._clock()
+            _refuse_if_led(row, owner, now)
+            row.coordinator, row.coordinator_expires_at = owner, now + ttl
+            return Lease(owner, now + ttl)
+
+        return self._database.write(work)
+
+    def release_coordinator(self, name: str, owner: str) -> None:
+        """Give the lease back; nothing happens when it is not (or no longer) the owner's."""
+        mine = (StudyRow.name == name) & (StudyRow.coordinator == owner)
+        change = update(StudyRow).where(mine).values(coordinator=None, coordinator_expires_at=None)
+        self._change(change)
+
+    def coordinator(self, name: str) -> Lease | None:
+        """Who runs the study now; None when nobody does.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> Lease | None:
+            return _live_lease(find_study(session, name), self._clock())
+
+        return self._database.read(work)
+
+    def record_export(self, record: ExportRecord) -> None:
+        """Remember an export that was written.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> None:
+            parent = find_study(session, record.study)
+            fields = {
+                "study_id": parent.id,
+                "trial": record.trial,
+                "format": record.format,
+                "path": record.path,
+                "sha256": record.sha256,
+                "created_at": record.created_at,
+            }
+            if not session.scalar(select(exists(select(ExportRow.id).filter_by(**fields)))):
+                session.add(ExportRow(**fields))
+
+        self._database.write(work)
+
+    def exports(self, study: str) -> list[ExportRecord]:
+        """The exports of a study, oldest first.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> list[ExportRecord]:
+            query = select(ExportRow).where(ExportRow.study_id == find_study(session, study).id).order_by(ExportRow.id)
+            return [codec.export_from_row(row, study) for row in session.scalars(query)]
+
+        return self._database.read(work)
+
+
+def _live_lease(row: StudyRow, now: float) -> Lease | None:
+    if row.coordinator is None or row.coordinator_expires_at is None or row.coordinator_expires_at <= now:
+        return None
+    return None if is_gone(row.coordinator) else Lease(row.coordinator, row.coordinator_expires_at)
+
+
+def _refuse_if_led(row: StudyRow, owner: str | None, now: float) -> None:
+    lease = _live_lease(row, now)
+    if lease is not None and lease.owner != owner:
+        hint = f"`tuner study stop {row.name}` ends it; a dead one's claim runs out in {lease.expires_at - now:.0f} s"
+        raise StudyError(f"study {row.name} is being run by {lease.owner}", hint=hint)
