@@ -1,0 +1,249 @@
+"""The guard: a small process between tuner and a server, so that no server outlives the tuner that started it.
+
+    worker ──control pipe──▶ guard ──fork──▶ server (own session, own cgroup) ──▶ engine's children
+           ◀─status pipe───        ◀─log pipe──
+
+The guard starts the server, copies its output into a bounded log, and takes the whole tree down when it is told to,
+when the control pipe closes, or when the worker dies (SIGKILL included: a pidfd tells). It is the subreaper of the
+tree, so double-forked and re-parented children come back to it and count as descendants. If the guard itself is
+killed, the kernel kills the server (PR_SET_PDEATHSIG) and the worker, which sees the status pipe close, kills the rest.
+
+Standard library only and few modules: a start costs some 30 ms. The order comes as one JSON line on standard input,
+never on the command line or on disk, because the environment may hold secrets. Events go out as JSON lines:
+`started`, `members`, `leader_exit`, `tree_exit`, `spawn_failed`, `done`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from tuner.trial import cgroup, proctree
+from tuner.trial.logfile import LogWriter
+from tuner.trial.proctree import Marks, ProcessId
+
+STOP = b"stop"
+ORPHAN_GRACE_S = 4.0
+KILL_WAIT_S = 5.0
+_LOOK_EVERY_S = 5.0
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _prctl(option: int, value: int) -> None:
+    _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
+
+
+class _Guard:
+    def __init__(self, order: dict[str, Any], worker: ProcessId) -> None:
+        self._order = order
+        self._myself = _identify_self()
+        self._worker_fd = _watch(worker)
+        self._log = LogWriter(Path(order["log"]))
+        self._log_read, self._log_write = os.pipe()
+        self._wake_read, wake_write = os.pipe()
+        os.set_blocking(wake_write, False)
+        signal.set_wakeup_fd(wake_write, warn_on_full_buffer=False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._on_signal)
+        self._asked_to_stop = False
+        self._leader = 0
+        self._leader_exited = False
+        self._tree_ended = False
+        self._members: frozenset[ProcessId] = frozenset()
+        self._next_look = 0.0
+        self._grace_s = ORPHAN_GRACE_S
+
+    def _on_signal(self, number: int, _frame: object) -> None:
+        if number != signal.SIGCHLD:
+            self._asked_to_stop = True
+
+    # -- starting ---------------------------------------------------------------------------------------------------
+
+    def spawn(self) -> bool:
+        """Start the server; False if the program cannot be executed (the reason is reported)."""
+        error_read, error_write = os.pipe()
+        self._leader = os.fork()
+        if self._leader == 0:
+            self._become_server(error_write)
+        os.close(error_write)
+        os.close(self._log_write)
+        with os.fdopen(error_read, "rb") as failed:
+            reason = failed.read().decode(errors="replace")
+        if reason:
+            os.waitpid(self._leader, 0)
+            self._tell("spawn_failed", reason=reason)
+            return False
+        stat = proctree.read_stat(self._leader)
+        inode = os.fstat(self._log_read).st_ino
+        self._tell("started", pid=self._leader, start=stat.start if stat else 0, log_pipe=inode)
+        return True
+
+    def _become_server(self, error_write: int) -> NoReturn:
+        order = self._order
+        try:
+            os.setsid()
+            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != order["guard_pid"]:
+                os._exit(1)  # the guard died before the kernel was asked to watch it
+            if order["cgroup"]:
+                cgroup.enter(order["cgroup"])
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+                signal.signal(number, signal.SIG_DFL)
+            os.chdir(order["cwd"])
+            silent = os.open(os.devnull, os.O_RDONLY)
+            os.dup2(silent, 0)
+            os.dup2(self._log_write, 1)
+            os.dup2(self._log_write, 2)
+            os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606 - argv comes from a checked plan
+        except OSError as error:
+            os.write(error_write, f"{order['argv'][0]}: {error.strerror}".encode())
+        finally:
+            os._exit(127)
+
+    # -- watching ---------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Copy the log and collect the dead until there is a reason to take the tree down, or no tree."""
+        poller = select.poll()
+        for descriptor in (0, self._log_read, self._worker_fd, self._wake_read):
+            poller.register(descriptor, select.POLLIN)
+        while not self._asked_to_stop:
+            ready = dict(poller.poll(_LOOK_EVERY_S * 1000))
+            if self._log_read in ready and not self._copy_log():
+                poller.unregister(self._log_read)
+            if self._wake_read in ready:
+                os.read(self._wake_read, 4096)
+                self._collect()
+            if self._worker_fd in ready:
+                return
+            if 0 in ready:
+                self._read_control()
+                return
+            self._remember_members()
+
+    def _read_control(self) -> None:
+        words = os.read(0, 4096).split()
+        if words[:1] == [STOP]:
+            self._grace_s = float(words[1])
+
+    def _copy_log(self) -> bool:
+        data = os.read(self._log_read, 1 << 18)
+        self._log.write(data)
+        return bool(data)
+
+    def _collect(self) -> bool:
+        """Collect every dead child; True while any child is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                if self._leader_exited and not self._tree_ended:
+                    self._tree_ended = True
+                    self._tell("tree_exit")
+                return False
+            if pid == 0:
+                return True
+            if pid == self._leader:
+                self._leader_exited = True
+                self._tell("leader_exit", code=os.waitstatus_to_exitcode(status))
+
+    def _remember_members(self) -> None:
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_EVERY_S
+        members = frozenset(proctree.descendants(self._myself, proctree.process_table()))
+        if members != self._members:
+            self._members = members
+            self._tell("members", processes=sorted((m.pid, m.start) for m in members))
+
+    # -- ending -----------------------------------------------------------------------------------------------------
+
+    def tear_down(self) -> None:
+        """SIGTERM to the server's group, a bounded wait, then SIGKILL to everything that belongs to the launch."""
+        marks = Marks(self._order["launch_id"], guard=self._myself, cgroup=self._order["cgroup"])
+        for process, stat in proctree.find_members(marks).items():
+            if stat.group == self._leader:
+                proctree.send(process, signal.SIGTERM)
+                proctree.send(process, signal.SIGCONT)  # a stopped process hears SIGTERM only when it goes on
+        deadline = time.monotonic() + self._grace_s
+        while self._collect() and time.monotonic() < deadline:
+            self._drain_log(0.05)
+        left = proctree.kill_members(marks, timeout_s=KILL_WAIT_S)
+        self._collect()
+        self._drain_log(0.0)
+        self.finish(left)
+
+    def finish(self, left: Iterable[ProcessId] = ()) -> None:
+        """Close the log, give the cgroup back and say goodbye, naming the processes that could not be ended."""
+        self._log.close()
+        if self._order["cgroup"]:
+            cgroup.remove(self._order["cgroup"])
+        self._tell("done", left=sorted((m.pid, m.start) for m in left))
+
+    def _drain_log(self, wait_s: float) -> None:
+        while select.select([self._log_read], [], [], wait_s)[0]:
+            if not self._copy_log():
+                time.sleep(wait_s)
+                return
+
+    def _tell(self, event: str, **facts: object) -> None:
+        with contextlib.suppress(OSError):  # the worker may be dead
+            os.write(1, json.dumps({"event": event, **facts}).encode() + b"\n")
+
+
+def _identify_self() -> ProcessId:
+    myself = proctree.identify(os.getpid())
+    assert myself is not None  # we are running
+    return myself
+
+
+def _watch(worker: ProcessId) -> int:
+    """A descriptor that becomes readable when the worker has died (at once if it is dead already)."""
+    try:
+        descriptor = os.pidfd_open(worker.pid)
+    except OSError:
+        descriptor = -1
+    if descriptor >= 0 and proctree.is_alive(worker):
+        return descriptor
+    read, write = os.pipe()
+    os.close(write)
+    return read
+
+
+def main() -> int:
+    """Run one launch to its end; started by `tuner.trial.process`, never by hand."""
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    with os.fdopen(
+        0, "rb", buffering=0, closefd=False
+    ) as control:  # unbuffered: what follows the line stays in the pipe
+        line = control.readline()
+    if not line:
+        return 0  # the worker died before it gave the order
+    order = json.loads(line)
+    order["guard_pid"] = os.getpid()
+    for descriptor in order["held"]:
+        os.set_inheritable(descriptor, False)  # host locks live as long as the guard, never in the server
+    guard = _Guard(order, ProcessId(*order["worker"]))
+    if guard.spawn():
+        guard.watch()
+        guard.tear_down()
+    else:
+        guard.finish()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""Wait until a server generates a token, and no longer than is sensible."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tuner.domain.outcome import Phase
+from tuner.trial.deadlines import PhaseDeadlines
+from tuner.trial.evidence import collect_evidence
+from tuner.trial.gpu import GpuProbe
+from tuner.trial.phases import Clock, LaunchClocks, PhaseOfLine
+from tuner.trial.ports import holder_of_port
+from tuner.trial.process import ServerHandle
+
+_LOOK_EVERY_S = 0.05
+_PROBE_EVERY_S = 0.2
+_LAST_WORDS_S = 2.0
+
+
+class FailureKind(StrEnum):
+    """How supervision noticed that a launch failed; the class of the failure comes from the log."""
+
+    EXITED = "exited"
+    HUNG = "hung"
+    DEADLINE = "deadline"
+    FATAL_LINE = "fatal_line"
+    FOREIGN_PORT = "foreign_port"
+
+
+class LaunchFailed(Exception):
+    """A server that did not become ready, or died or stalled later; the trial turns it into a `Failure`.
+
+    No `TunerError`: it ends a launch, never a command.
+
+    Attributes:
+        kind: what was noticed.
+        phase: where the launch was.
+        exit_code: of the server, negative for a signal; None if it still ran.
+        observation: one sentence.
+        evidence: paths of the evidence that was kept, under the run directory.
+    """
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        phase: Phase,
+        observation: str,
+        *,
+        exit_code: int | None = None,
+        evidence: Mapping[str, str] | None = None,
+        phase_seconds: Mapping[Phase, float] | None = None,
+    ) -> None:
+        super().__init__(observation)
+        self.kind = kind
+        self.phase = phase
+        self.exit_code = exit_code
+        self.observation = observation
+        self.evidence = dict(evidence or {})
+        self.phase_seconds = dict(phase_seconds or {})
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyReport:
+    """A server that generated a token: how long each phase took, in order, and the whole, in seconds."""
+
+    phase_seconds: Mapping[Phase, float]
+    seconds: float
+
+
+def wait_ready(
+    handle: ServerHandle,
+    probe: Callable[[], bool],
+    phase_of_line: PhaseOfLine,
+    deadlines: PhaseDeadlines,
+    is_fatal: Callable[[str], bool] | None = None,
+    *,
+    gpus: GpuProbe | None = None,
+) -> ReadyReport:
+    """Wait until the server generates one token.
+
+    A health page is no sign of readiness: engines answer 200 while generation hangs. The log is followed meanwhile;
+    the end of the process, a fatal line, or one of the three clocks (see `phases`) ends the wait at once. Of a server
+    that hangs, evidence is kept before this returns; ending it is left to `handle.close()`.
+
+    Args:
+        handle: the launched server.
+        probe: asks for one token; True when it came. May block, runs in a thread of its own.
+        phase_of_line: the phase that a log line belongs to, or None.
+        deadlines: the limits.
+        is_fatal: whether a log line means that the launch cannot succeed.
+        gpus: the driver's probe, for the evidence.
+
+    Raises:
+        LaunchFailed: with what was noticed.
+    """
+    clocks = LaunchClocks(deadlines, handle.started_at)
+    prober = _Prober(probe)
+    try:
+        while True:
+            has_token = prober.succeeded
+            exit_code = handle.poll()
+            lines = handle.log.lines()
+            now = time.monotonic()
+            clocks.observe(lines, handle.log.seen_bytes, phase_of_line, now)
+            if exit_code is not None:
+                for_phase = handle.log.rest()
+                clocks.observe(for_phase, handle.log.seen_bytes, phase_of_line, now)
+                raise _failed(clocks, now, FailureKind.EXITED, exit_words(exit_code), exit_code)
+            if is_fatal is not None and (fatal := next(filter(is_fatal, lines), None)) is not None:
+                code = _wait_for_exit(handle)
+                raise _failed(clocks, now, FailureKind.FATAL_LINE, fatal, code)
+            if has_token:
+                _refuse_foreign_server(handle, clocks, now)
+                return ReadyReport(clocks.ready(now), now - handle.started_at)
+            if (overdue := clocks.overdue(now)) is not None:
+                hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
+                kind = FailureKind.HUNG if hung else FailureKind.DEADLINE
+                evidence = collect_evidence(handle, gpus)
+                raise _failed(clocks, now, kind, str(overdue), None, evidence)
+            time.sleep(_LOOK_EVERY_S)
+    finally:
+        prober.stop()
+
+
+def exit_words(code: int) -> str:
+    """How a process ended, in words."""
+    return f"the server ended with exit code {code}" if code >= 0 else f"the server was killed by signal {-code}"
+
+
+class _Prober:
+    """Calls the probe again and again in a thread, so that a probe that blocks cannot blind the watchdog."""
+
+    def __init__(self, probe: Callable[[], bool]) -> None:
+        self._probe = probe
+        self._stopped = threading.Event()
+        self._succeeded = threading.Event()
+        threading.Thread(target=self._run, name="readiness-probe", daemon=True).start()
+
+    @property
+    def succeeded(self) -> bool:
+        return self._succeeded.is_set()
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            if self._probe():
+                self._succeeded.set()
+                return
+            self._stopped.wait(_PROBE_EVERY_S)
+
+
+def _failed(
+    clocks: LaunchClocks,
+    now: float,
+    kind: FailureKind,
+    observation: str,
+    exit_code: int | None,
+    evidence: Mapping[str, str] | None = None,
+) -> LaunchFailed:
+    return LaunchFailed(
+        kind,
+        clocks.phase,
+        observation,
+        exit_code=exit_code,
+        evidence=evidence,
+        phase_seconds=clocks.ready(now),
+    )
+
+
+def _wait_for_exit(handle: ServerHandle) -> int | None:
+    """Let a doomed server finish its traceback and exit, so that the log is whole."""
+    deadline = time.monotonic() + _LAST_WORDS_S
+    while (code := handle.poll()) is None and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+    return code
+
+
+def _refuse_foreign_server(handle: ServerHandle, clocks: LaunchClocks, now: float) -> None:
+    """The token must come from our own server: engines print that they are up before a failed bind shows."""
+    holder = holder_of_port(handle.plan.port)
+    if holder is None or holder in {member.pid for member in handle.members()}:
+        return
+    text = f"port {handle.plan.port} is answered by pid {holder}, which is not part of this launch"
+    raise _failed(clocks, now, FailureKind.FOREIGN_PORT, text, None)
