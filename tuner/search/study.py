@@ -1,0 +1,288 @@
+"""A search that keeps its notes in an Optuna study: the one entrance to this package for a study's loop."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, Trial, TrialState
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.outcome import FailureClass
+from tuner.domain.space import Space
+from tuner.domain.trial import Purpose
+from tuner.errors import InternalError, StorageError, StudyError
+from tuner.search.base import (
+    Explanation,
+    Infeasible,
+    KnobImportance,
+    PriorObservation,
+    Proposal,
+    RemainingGain,
+    Scored,
+    SpaceExhausted,
+    Verdict,
+)
+from tuner.search.lattice import Lattice
+from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
+from tuner.search.pool import any_unseen
+from tuner.search.samplers import DEFAULT, optuna_sampler
+
+_MAX_REPEATED_ASKS = 20
+"""So often a sampler may come up with a repeated or forbidden candidate before a random new one takes its place."""
+
+_SQLITE_TIMEOUT_S = 60
+_PURPOSE = "purpose"
+_WHY = "why"
+_SKIPPED = "skipped"
+
+
+def open_search(
+    space: Space,
+    *,
+    storage_url: str | None,
+    study_name: str,
+    baselines: Mapping[str, Candidate],
+    seed: int = 0,
+    sampler: str = DEFAULT,
+    hints: Sequence[PriorObservation] = (),
+) -> Search:
+    """Open a study's search, or make it.
+
+    A new search has the baselines in its queue, one per engine, in the space's order. Opening an existing one with
+    another sampler or seed is allowed: what was told stays.
+
+    Args:
+        space: the space file; it must be the same (knobs, baselines, objectives) each time.
+        storage_url: SQLAlchemy URL of the database; None keeps the notes in memory.
+        study_name: name of the Optuna study.
+        baselines: engine → baseline; engines that are not named take no part.
+        seed: of every random choice.
+        sampler: one of `tuner.search.samplers.SAMPLER_NAMES`.
+        hints: results of earlier studies (our own sampler uses them, the others do not).
+
+    Raises:
+        UserError: for a sampler that does not exist, or cannot do this study.
+        StudyError: when the stored study has other objectives.
+        StorageError: when the database does not answer.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return _open(space, storage_url, study_name, baselines, seed, sampler)
+
+
+def _open(
+    space: Space, storage_url: str | None, study_name: str, baselines: Mapping[str, Candidate], seed: int, sampler: str
+) -> Search:
+    lattices = {engine: Lattice(space, engine, baselines[engine]) for engine in space.engines if engine in baselines}
+    notebook = Notebook(space, lattices)
+    chosen = optuna_sampler(
+        "tpe" if sampler == DEFAULT else sampler,
+        seed=seed,
+        distributions=notebook.distributions,
+        objectives=len(notebook.objectives),
+    )
+    study = _open_study(_storage(storage_url), study_name, chosen, notebook)
+    search = Search(study, notebook, seed)
+    search.queue_baselines(baselines)
+    return search
+
+
+def _storage(url: str | None) -> BaseStorage:
+    if url is None:
+        return InMemoryStorage()
+    arguments = {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}} if url.startswith("sqlite") else {}
+    try:
+        return RDBStorage(url, engine_kwargs=arguments)
+    except Exception as error:  # SQLAlchemy and each driver raise their own
+        raise StorageError(f"the database does not answer: {type(error).__name__}") from error
+
+
+def _open_study(
+    storage: BaseStorage, name: str, sampler: optuna.samplers.BaseSampler, notebook: Notebook
+) -> optuna.Study:
+    goals = notebook.objectives
+    directions = [StudyDirection.MAXIMIZE if goal.maximize else StudyDirection.MINIMIZE for goal in goals]
+    study = optuna.create_study(
+        storage=storage, study_name=name, sampler=sampler, directions=directions, load_if_exists=True
+    )
+    names = [goal.label for goal in goals]
+    if study.directions != directions or study.metric_names not in (None, names):
+        raise StudyError(
+            f"the study {name} was made for other objectives than {', '.join(names)}", hint="give it another name"
+        )
+    if study.metric_names is None:
+        study.set_metric_names(names)
+    return study
+
+
+def delete_search(storage_url: str, study_name: str) -> None:
+    """Remove a search's notes; one that does not exist is no error."""
+    with contextlib.suppress(KeyError):
+        optuna.delete_study(study_name=study_name, storage=_storage(storage_url))
+
+
+class Search:
+    """The `tuner.search.base.Search` over one Optuna study; made by `open_search`."""
+
+    def __init__(self, study: optuna.Study, notebook: Notebook, seed: int) -> None:
+        self._study = study
+        self._notebook = notebook
+        self._seed = seed
+
+    def queue_baselines(self, baselines: Mapping[str, Candidate]) -> None:
+        """Queue the baseline of every engine that never had one."""
+        known = {
+            candidate.engine
+            for trial in self._trials()
+            if trial.user_attrs.get(_PURPOSE) == Purpose.BASELINE and (candidate := candidate_of(trial))
+        }
+        for engine in self._notebook.lattices:
+            if engine not in known:
+                self.enqueue(baselines[engine], Purpose.BASELINE)
+
+    def _trials(self) -> list[FrozenTrial]:
+        return self._study.get_trials(deepcopy=False)
+
+    def enqueue(self, candidate: Candidate, purpose: Purpose) -> None:
+        """See `tuner.search.base.Search.enqueue`."""
+        point = self._notebook.lattices[candidate.engine].encode(candidate)
+        self._study.enqueue_trial(
+            self._notebook.parameters(candidate.engine, point),
+            user_attrs=queued(candidate) | {_PURPOSE: purpose.value, _WHY: _WORDS.get(purpose, purpose.value)},
+        )
+
+    def ask(self) -> Proposal:
+        """See `tuner.search.base.Search.ask`."""
+        for _ in range(_MAX_REPEATED_ASKS):
+            proposal = self._ask_once()
+            if proposal is not None:
+                return proposal
+        self._queue_any_unseen()
+        proposal = self._ask_once()
+        assert proposal is not None, "what is queued is proposed"
+        return proposal
+
+    def _ask_once(self) -> Proposal | None:
+        """One proposal of the sampler, or None when it was no new allowed candidate."""
+        if not self._waiting() and len(self._notebook.lattices) > 1:
+            self._study.enqueue_trial({ENGINE: self._neediest_engine()})
+        trial = self._study.ask()
+        frozen = self._trials()[trial.number]
+        candidate = candidate_of(frozen)
+        if candidate is not None:
+            _, point = self._notebook.suggest(trial)
+            purpose = Purpose(frozen.user_attrs.get(_PURPOSE, Purpose.SEARCH))
+            self._notebook.note_candidate(trial, candidate, self._notebook.lattices[candidate.engine].encode(candidate))
+            return Proposal(trial.number, candidate, frozen.user_attrs.get(_WHY, ""), purpose)
+        try:
+            engine, point = self._notebook.suggest(trial)
+        except SpaceExhausted:
+            self._study.tell(trial, state=TrialState.FAIL)
+            raise
+        lattice = self._notebook.lattices[engine]
+        if not lattice.allowed(point[None])[0]:
+            trial.set_constraint(LAUNCH, 1.0)
+            trial.set_user_attr(_SKIPPED, "breaks a rule of the space")
+            self._study.tell(trial, state=TrialState.PRUNED)
+            return None
+        if point.tobytes() in self._seen(engine):
+            trial.set_user_attr(_SKIPPED, "proposed before")
+            self._study.tell(trial, state=TrialState.FAIL)
+            return None
+        candidate = lattice.decode(point)
+        why = f"proposed by the sampler {type(self._study.sampler).__name__}"
+        self._notebook.note_candidate(trial, candidate, point)
+        trial.set_user_attr(_PURPOSE, Purpose.SEARCH.value)
+        trial.set_user_attr(_WHY, why)
+        return Proposal(trial.number, candidate, why)
+
+    def _waiting(self) -> bool:
+        return any(trial.state is TrialState.WAITING for trial in self._trials())
+
+    def _neediest_engine(self) -> str:
+        """The engine with the fewest launches: all get the same share of the budget."""
+        seen = {engine: len(found) for engine, found in self._notebook.observations(self._trials()).items()}
+        return min(seen, key=lambda engine: seen[engine])
+
+    def _seen(self, engine: str) -> frozenset[bytes]:
+        return frozenset(o.point.tobytes() for o in self._notebook.observations(self._trials())[engine])
+
+    def _queue_any_unseen(self) -> None:
+        rng = np.random.default_rng([self._seed, len(self._trials())])
+        for engine, lattice in self._notebook.lattices.items():
+            point = any_unseen(lattice, self._seen(engine), rng)
+            if point is not None:
+                self._study.enqueue_trial(
+                    self._notebook.parameters(engine, point),
+                    user_attrs=queued(lattice.decode(point)) | {_WHY: "at random: the sampler had nothing new"},
+                )
+                return
+        raise SpaceExhausted
+
+    def tell(self, trial: int, verdict: Verdict) -> None:
+        """See `tuner.search.base.Search.tell`."""
+        frozen = self._open_trial(trial)
+        values = getattr(verdict, "values", None)
+        if values is not None and len(values) != len(self._notebook.objectives):
+            raise InternalError(f"trial {trial}: {len(values)} values for {len(self._notebook.objectives)} objectives")
+        if isinstance(verdict, Scored) and not all(is_number(value) for value in verdict.values):
+            verdict = Infeasible(FailureClass.SHORT_OUTPUT, verdict.seconds)
+        live = Trial(self._study, frozen._trial_id)
+        state, told = self._notebook.note_verdict(live, verdict)
+        self._study.tell(trial, told, state=state)
+
+    def _open_trial(self, trial: int) -> FrozenTrial:
+        trials = self._trials()
+        if not 0 <= trial < len(trials) or trials[trial].state.is_finished():
+            raise InternalError(f"trial {trial} is not waiting for a verdict")
+        return trials[trial]
+
+    def abandon(self, trial: int) -> None:
+        """See `tuner.search.base.Search.abandon`."""
+        self._open_trial(trial)
+        self._study.tell(trial, state=TrialState.FAIL)
+
+    @property
+    def pending(self) -> Mapping[int, Candidate]:
+        """See `tuner.search.base.Search.pending`."""
+        running = [trial for trial in self._trials() if trial.state is TrialState.RUNNING]
+        return {trial.number: candidate for trial in running if (candidate := candidate_of(trial)) is not None}
+
+    def explain(self, trial: int) -> Explanation:
+        """See `tuner.search.base.Search.explain`."""
+        trials = self._trials()
+        candidate = candidate_of(trials[trial]) if 0 <= trial < len(trials) else None
+        if candidate is None:
+            raise StudyError(f"the study {self._study.study_name} has no trial {trial}")
+        attributes: Mapping[str, Any] = trials[trial].user_attrs
+        return Explanation(trial, candidate, attributes.get(_WHY, ""))
+
+    def importance(self) -> Sequence[KnobImportance]:
+        """See `tuner.search.base.Search.importance`."""
+        return ()
+
+    def is_clearly_worse(self, trial: int, values: Sequence[float | None]) -> bool:
+        """See `tuner.search.base.Search.is_clearly_worse`."""
+        return False
+
+    def remaining_gain(self, confidence: float = 0.9) -> RemainingGain | None:
+        """See `tuner.search.base.Search.remaining_gain`."""
+        return None
+
+
+_WORDS: Mapping[Purpose, str] = {
+    Purpose.BASELINE: "the baseline, to compare with",
+    Purpose.SENTINEL: "the baseline again, to see whether the machine drifts",
+    Purpose.CONFIRM: "relaunched to confirm its result",
+    Purpose.ABLATE: "to see which settings carry the gain",
+    Purpose.VERIFY: "to see whether the settings take effect",
+}
