@@ -13,10 +13,12 @@ from tuner.errors import InternalError
 _PACKAGE = Path(__file__).resolve().parent
 
 
-def _shipped(name: str, variable: str) -> Path:
+def _chosen_or_shipped(name: str, variable: str) -> Path:
     chosen = os.environ.get(variable)
-    if chosen:
-        return Path(chosen)
+    return Path(chosen) if chosen else _shipped(name)
+
+
+def _shipped(name: str) -> Path:
     for folder in (_PACKAGE / "_bundled" / name, _PACKAGE.parent / name):
         if folder.is_dir():
             return folder
@@ -25,14 +27,10 @@ def _shipped(name: str, variable: str) -> Path:
 
 def launchers_dir() -> Path:
     """The folder with one sub-folder per engine."""
-    return _shipped("launchers", "TUNER_LAUNCHERS")
+    return _chosen_or_shipped("launchers", "TUNER_LAUNCHERS")
 
 
-def spaces_dir() -> Path:
-    """The folder with the shipped space files."""
-    return _shipped("search_spaces", "TUNER_SPACES")
-
-
-def checkout_dir() -> Path | None:
-    """The source checkout that this package runs from, or None when it was installed as a wheel."""
-    return None if (_PACKAGE / "_bundled").is_dir() else _PACKAGE.parent
+def spaces_dirs() -> tuple[Path, ...]:
+    """Folders with space files, the user's before the shipped one."""
+    chosen = os.environ.get("TUNER_SPACES")
+    return (*([Path(chosen)] if chosen else []), _shipped("search_spaces"))

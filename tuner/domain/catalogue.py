@@ -29,6 +29,7 @@ class FlagSpec:
     Attributes:
         name: canonical spelling.
         aliases: further spellings.
+        off: spellings that turn a toggle off, besides `--no-…` (`--disable-x` of `--enable-x`).
         kind: how it takes its value.
         type: type of the value; None when the parser does not say.
         choices: the only values that it takes; empty when free.
@@ -41,6 +42,7 @@ class FlagSpec:
     type: FlagType | None = None
     choices: tuple[str, ...] = ()
     default: Scalar | None = None
+    off: tuple[str, ...] = ()
 
     @property
     def takes_value(self) -> bool:
@@ -115,7 +117,7 @@ class FlagCatalogue:
         seen: dict[str, str] = {}
         for entry in data["flags"]:
             spec = _flag(entry)
-            for spelling in (spec.name, *spec.aliases):
+            for spelling in (spec.name, *spec.aliases, *spec.off):
                 if spelling in seen and seen[spelling] != spec.name:
                     raise ValueError(f"{spelling} belongs to {seen[spelling]} and to {spec.name}")
                 seen[spelling] = spec.name
@@ -132,7 +134,7 @@ class FlagCatalogue:
     @cached_property
     def spellings(self) -> Mapping[str, FlagSpec]:
         """Every spelling, aliases included → flag; underscores for hyphens are accepted by `find` only."""
-        return {spelling: spec for spec in self.flags.values() for spelling in (spec.name, *spec.aliases)}
+        return {spelling: spec for spec in self.flags.values() for spelling in (spec.name, *spec.aliases, *spec.off)}
 
     def find(self, name: str) -> FlagSpec | None:
         """The flag of a spelling: exact, `--no-` form of a toggle, underscores for hyphens, or a unique beginning.
@@ -151,8 +153,12 @@ class FlagCatalogue:
         return next(iter(found.values())) if len(found) == 1 else None
 
     def negates(self, name: str) -> bool:
-        """Whether a spelling is the `--no-` form of a toggle, i.e. turns it off."""
-        return name.startswith(_NO) and name not in self.spellings and self.find(name) is not None
+        """Whether a spelling turns a toggle off: its `--no-` form or one of its `off` spellings."""
+        spec = self.find(name)
+        if spec is None or spec.kind != "toggle":
+            return False
+        spelling = name.replace("_", "-")
+        return spelling in spec.off or (spelling.startswith(_NO) and spelling not in (spec.name, *spec.aliases))
 
     def canonical(self, name: str) -> str:
         """The canonical spelling of a flag; the name itself when the catalogue does not know it."""
@@ -188,6 +194,7 @@ def _flag(entry: Mapping[str, Any]) -> FlagSpec:
         type=type_,
         choices=tuple(str(choice) for choice in entry.get("choices") or ()),
         default=default if isinstance(default, bool | int | float | str) else None,
+        off=tuple(entry.get("off") or ()),
     )
 
 

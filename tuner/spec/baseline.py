@@ -1,0 +1,309 @@
+"""The user's present server as knob values and fixed settings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.domain.catalogue import FlagCatalogue, FlagSpec
+from tuner.domain.conditions import literal
+from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
+from tuner.domain.knob import Knob
+from tuner.domain.space import Space
+from tuner.domain.values import Assignment, FlagValue, Scalar, Value, same, spell
+from tuner.errors import Problem, SpecError
+from tuner.secrets import is_secret_name
+from tuner.spec.command import import_command
+from tuner.spec.command.model import FlagText, LaunchCommand
+from tuner.spec.findings import Findings, Place
+from tuner.spec.settings import OWN_FLAGS, Landing, landing_of, resolve_flag
+from tuner.yamlfile import Document
+
+_TRUE, _FALSE = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class BaselineSettings:
+    """The baseline of one engine.
+
+    Attributes:
+        values: a value for every knob of the engine (inactive ones too), None for unset.
+        flags: flags of every launch: the space's fixed ones and those of the baseline command that are no knobs.
+        env: variables of every launch, likewise.
+    """
+
+    values: Assignment
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
+    env: Mapping[str, Scalar] = field(default_factory=dict)
+
+
+def baseline_of(space: Space, engine: str, catalogue: FlagCatalogue, *, folder: Path | None = None) -> BaselineSettings:
+    """The baseline of one engine of a space.
+
+    With `baseline: {command: …}` every knob gets the value that the command gives it; what is no knob becomes a fixed
+    setting; the address is dropped, since tuner chooses it. Otherwise `set:` decides, then unset where the knob allows
+    it, then the knob's `default`, then the engine's.
+
+    Args:
+        folder: where files named by the command (`--config FILE`) are looked up; None does not follow them.
+
+    Raises:
+        SpecError: when a knob has no baseline value, or the command cannot be imported.
+    """
+    findings = Findings(Document(f"space {space.name}", "", None))
+    settings = derive_baseline(space, engine, catalogue, findings, folder=folder)
+    if findings.errors:
+        # The file is not at hand, so its lines cannot be named.
+        raise SpecError([Problem(p.file, 0, 0, p.path, p.message, hint=p.hint) for p in findings.errors])
+    return settings
+
+
+def derive_baseline(
+    space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, *, folder: Path | None = None
+) -> BaselineSettings:
+    """As `baseline_of`, but notes what is wrong; the settings are then incomplete."""
+    part = space.engines[engine]
+    place = ("engines", engine, "baseline")
+    if part.baseline.command is not None:
+        here = (*place, "command")
+        command = import_command(part.baseline.command, engine=engine, catalogue=catalogue, folder=folder)
+        if not _usable(space, engine, command, here, findings):
+            return BaselineSettings({}, part.flags, part.env)
+        return _Split(space, engine, catalogue, command, here, findings).settings()
+    values: dict[str, Value] = {}
+    knobs = space.knobs_of(engine)
+    for name in part.baseline.set:
+        if name not in knobs:
+            findings.error((*place, "set", name), f"{engine} has no knob {name}", key=True)
+    for name, knob in knobs.items():
+        if name not in part.baseline.set:
+            values[name] = _left_alone(name, knob, catalogue, place, findings)
+            continue
+        values[name] = value = part.baseline.set[name]
+        if not knob.allows(value):
+            findings.error((*place, "set", name), f"{name} cannot be {spell(value)}", _values_of(knob))
+    return BaselineSettings(values, part.flags, part.env)
+
+
+def _values_of(knob: Knob) -> str:
+    if knob.numeric_range is not None:
+        return f"it goes from {knob.numeric_range.low} to {knob.numeric_range.high}" + (
+            f" in steps of {knob.numeric_range.step}" if knob.numeric_range.step else ""
+        )
+    return f"its values: {', '.join(map(spell, knob.grid))}"
+
+
+def _left_alone(name: str, knob: Knob, catalogue: FlagCatalogue, place: Place, findings: Findings) -> Value:
+    """The value of a knob that the baseline leaves to the engine."""
+    if knob.allows(None):
+        return None
+    if knob.default is not None and knob.allows(knob.default):
+        return knob.default
+    if knob.flag is not None and knob.key is None:
+        spec, _ = resolve_flag(catalogue, knob.flag)
+        if spec is not None and not spec.takes_value and knob.switch:
+            # A switch that is left out is off; a toggle is what its parser says, if it says.
+            landed = spec.default if isinstance(spec.default, bool) else None if spec.kind == "toggle" else False
+            if landed is not None:
+                return (not landed) if knob.inverted else landed
+        if spec is not None and spec.default is not None:
+            for value in (spec.default, str(spec.default)):
+                if knob.allows(value):
+                    return value
+    message = f"say what the baseline is: nothing tells what {name} is when it is left out"
+    findings.error(
+        place, message, f"give the knob a `default`, add `unset` to its values, or `baseline: set: {name}: …`"
+    )
+    return None
+
+
+def _usable(space: Space, engine: str, command: LaunchCommand, place: Place, findings: Findings) -> bool:
+    if command.refusal is not None:
+        findings.error(place, command.refusal)
+        return False
+    if command.engine not in (engine, None):
+        findings.error(place, f"starts {command.engine}, not {engine}")
+        return False
+    if command.model is not None and command.model != space.model and command.model not in command.unresolved:
+        findings.warn(place, f"serves {command.model}; the space's model {space.model} is used")
+    for note in command.notes:
+        findings.warn(place, note)
+    return True
+
+
+class _Split:
+    """Deals a command's settings out to knobs and fixed settings."""
+
+    def __init__(
+        self,
+        space: Space,
+        engine: str,
+        catalogue: FlagCatalogue,
+        command: LaunchCommand,
+        place: Place,
+        findings: Findings,
+    ) -> None:
+        self._space, self._engine, self._catalogue = space, engine, catalogue
+        self._command, self._place, self._findings = command, place, findings
+        self._knobs = space.knobs_of(engine)
+        self._landings = {name: landing_of(knob, catalogue) for name, knob in self._knobs.items()}
+        self._values: dict[str, Value] = {}
+
+    def settings(self) -> BaselineSettings:
+        flags = self._deal_flags()
+        env = self._deal_env()
+        for name, knob in self._knobs.items():
+            if name not in self._values:
+                self._values[name] = _left_alone(name, knob, self._catalogue, self._place, self._findings)
+        part = self._space.engines[self._engine]
+        ordered = {name: self._values[name] for name in self._knobs}
+        return BaselineSettings(ordered, {**flags, **part.flags}, {**env, **part.env})
+
+    def _error(self, message: str, hint: str | None = None) -> None:
+        self._findings.error(self._place, message, hint)
+
+    def _deal_flags(self) -> dict[str, FlagValue]:
+        fixed: dict[str, FlagValue] = {}
+        given = {self._catalogue.canonical(flag) for flag in self._space.engines[self._engine].flags}
+        for flag, text in self._command.flags.items():
+            spec, landing = resolve_flag(self._catalogue, flag)
+            if landing.name in OWN_FLAGS or landing.name in given:
+                continue
+            if spec is None:
+                what = "was removed" if flag in self._catalogue.removed else "is unknown"
+                where = f"{self._engine} {self._catalogue.version}"
+                self._error(f"{flag} {what} in {where}", self._catalogue.advice(flag))
+                continue
+            if not self._resolved(flag, text):
+                continue
+            value = self._flag_value(flag, spec, text)
+            if (
+                denied := denied_flag(self._engine, spec.name, value if not isinstance(value, tuple) else None)
+            ) is not None:
+                self._error(f"{flag} is not allowed: {denied.reason}", denied.instead)
+                continue
+            rest = self._to_knobs(landing, value)
+            if rest is not None:
+                fixed[spec.name if landing.key is None else flag] = rest
+        return fixed
+
+    def _resolved(self, name: str, text: FlagText) -> bool:
+        words = text if isinstance(text, tuple) else (str(text),)
+        missing = [gap for gap in self._command.unresolved if any(gap in word for word in words)]
+        if missing:
+            self._error(f"{name} depends on {', '.join(missing)}, which has no value", "write the value instead")
+        return not missing
+
+    def _flag_value(self, flag: str, spec: FlagSpec, text: FlagText) -> FlagValue:
+        if self._catalogue.negates(flag):
+            return False
+        if isinstance(text, tuple):
+            return text
+        if not spec.takes_value:
+            return str(text).lower() not in _FALSE
+        return text
+
+    def _to_knobs(self, landing: Landing, value: FlagValue) -> FlagValue | None:
+        """Give the knobs that land here their part; returns what is left to be fixed, or None."""
+        takers = [name for name, own in self._landings.items() if own.name == landing.name]
+        whole = next((name for name in takers if self._landings[name] == landing), None)
+        if whole is not None:
+            self._give(whole, value)
+            return None
+        if not takers or landing.key is not None or not isinstance(value, str):
+            return value
+        try:
+            tree = json.loads(value)
+        except ValueError:
+            tree = None
+        if not isinstance(tree, dict):
+            self._error(f"{landing.name} is no JSON object here, but knob {takers[0]} is a key of it")
+            return None
+        for name in takers:
+            found, part = _pop(tree, str(self._landings[name].key).split("."))
+            if found:
+                self._give(name, part if isinstance(part, bool | int | float | str) else json.dumps(part))
+        return json.dumps(tree) if tree else None
+
+    def _deal_env(self) -> dict[str, Scalar]:
+        fixed: dict[str, Scalar] = {}
+        takers = {landing.name: name for name, landing in self._landings.items() if self._knobs[name].env is not None}
+        for variable, text in self._command.env.items():
+            if is_secret_name(variable):
+                self._findings.warn(self._place, f"{variable} is left out: a secret is taken from your environment")
+            elif variable in KEPT_ENV:
+                if text != KEPT_ENV[variable]:
+                    self._error(f"{variable}={text} is not allowed; every launch keeps {KEPT_ENV[variable]}")
+            elif not self._resolved(variable, text):
+                continue
+            elif (denied := denied_env(variable, text)) is not None:
+                self._error(f"{variable}={text} is not allowed: {denied.reason}", denied.instead)
+            elif variable in takers:
+                self._give(takers[variable], text)
+            else:
+                fixed[variable] = text
+        return fixed
+
+    def _give(self, name: str, value: FlagValue) -> None:
+        knob = self._knobs[name]
+        fitting = _fit(knob, value)
+        if isinstance(fitting, _Unfit):
+            shown = " ".join(map(str, value)) if isinstance(value, tuple) else spell(value)
+            self._error(f"sets {name} ({knob.target}) to {shown}, which the knob does not allow", _values_of(knob))
+            self._values[name] = None
+            return
+        self._values[name] = fitting
+
+
+class _Unfit:
+    """No value of the knob means this text."""
+
+
+def _fit(knob: Knob, value: FlagValue) -> Value | _Unfit:
+    """The knob's value that means what a command wrote, or `_Unfit`."""
+    if isinstance(value, tuple):
+        value = " ".join(map(str, value))
+    if isinstance(value, str) and not value and knob.allows(None):
+        # NCCL and the engines read an empty variable as unset.
+        return None
+    if knob.switch:
+        word = spell(value).lower()
+        if word not in _TRUE | _FALSE:
+            return _Unfit()
+        return (word in _TRUE) != knob.inverted
+    candidates: list[Value] = [value]
+    if isinstance(value, str):
+        candidates.append(literal(value))
+    if knob.float_range is not None:
+        candidates += [float(c) for c in candidates if isinstance(c, int) and not isinstance(c, bool)]
+    for candidate in candidates:
+        if knob.allows(candidate):
+            return candidate
+    # 0.80 means 0.8, `ring` means Ring where the file spells it so.
+    return next((choice for choice in knob.values or () if _alike(choice, value)), _Unfit())
+
+
+def _alike(choice: Value, value: Value) -> bool:
+    if choice is None or value is None:
+        return False
+    if isinstance(choice, float) and isinstance(parsed := literal(str(value)), int | float):
+        return same(choice, float(parsed))
+    return str(choice).lower() == str(value).lower()
+
+
+def _pop(tree: dict[str, object], keys: list[str]) -> tuple[bool, object]:
+    """Take a nested value out of a JSON object, and empty parents with it."""
+    first, *rest = keys
+    if first not in tree:
+        return False, None
+    if not rest:
+        return True, tree.pop(first)
+    inner = tree[first]
+    if not isinstance(inner, dict):
+        return False, None
+    found, value = _pop(inner, rest)
+    if found and not inner:
+        del tree[first]
+    return found, value

@@ -1,0 +1,36 @@
+"""What is found wrong in one document, collected so that everything is reported together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from tuner.errors import Problem
+from tuner.yamlfile import Document, dotted
+
+Place = Sequence[str | int]
+"""A path in the document: mapping keys and list positions from the top."""
+
+
+@dataclass
+class Findings:
+    """Problems of one document: `errors` stop a study, `warnings` are shown and recorded."""
+
+    document: Document
+    errors: list[Problem] = field(default_factory=list)
+    warnings: list[Problem] = field(default_factory=list)
+
+    def error(self, place: Place, message: str, hint: str | None = None, *, key: bool = False, offset: int = 0) -> None:
+        """Note an error; `offset` moves the column into a text that stands unquoted on one line."""
+        self._add(self.errors, place, message, hint, key, offset)
+
+    def warn(self, place: Place, message: str, hint: str | None = None, *, key: bool = False) -> None:
+        """Note a warning."""
+        self._add(self.warnings, place, message, hint, key, 0)
+
+    def _add(self, to: list[Problem], place: Place, message: str, hint: str | None, key: bool, offset: int) -> None:
+        spot = self.document.locate(place, key=key)
+        column = spot.column + (offset if self.document.is_plain(place) else 0)
+        problem = Problem(self.document.file, spot.line, column, dotted(place), message, spot.source_line, hint)
+        if problem not in to:
+            to.append(problem)

@@ -1,0 +1,193 @@
+"""Read and check a space file: everything that is wrong with it is reported at once, with file, line and column."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner import resources, yamlfile
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue, closest
+from tuner.domain.space import Space
+from tuner.domain.values import Scalar
+from tuner.errors import Problem, SpecError
+from tuner.spec.baseline import derive_baseline
+from tuner.spec.findings import Findings
+from tuner.spec.reach import Reach
+from tuner.spec.rules import check_rules, rule_place
+from tuner.spec.settings import check_settings
+from tuner.spec.shape import read_space
+
+SUFFIXES = (".yaml", ".yml")
+_NOT_IN_HASH = {"description", "budget"}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedSpace:
+    """A space file that holds together.
+
+    Attributes:
+        space: the validated space, overrides applied.
+        text: the file, word for word.
+        hash: see `space_hash`.
+        path: where it was found.
+        warnings: what is allowed but will hardly do what was meant.
+    """
+
+    space: Space
+    text: str
+    hash: str
+    path: Path
+    warnings: tuple[Problem, ...] = ()
+
+
+def load_space(
+    name: str | Path,
+    *,
+    catalogues: Mapping[str, CatalogueLookup],
+    overrides: Mapping[str, Scalar] | None = None,
+) -> LoadedSpace:
+    """Find, read and check a space file.
+
+    Args:
+        name: a path, or a bare name such as `sm120` or `sm120.yaml` (see `find_space`).
+        catalogues: engine name → its flag catalogue by version; a space may use only these engines.
+        overrides: dotted path → value that replaces the file's, e.g. `{"budget.trials": 12, "model": "…"}`.
+
+    Raises:
+        SpecError: with every problem found.
+    """
+    path = find_space(name)
+    document = yamlfile.load(path)
+    findings = Findings(document)
+    space = check_document(document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent)
+    if findings.errors or space is None:
+        raise SpecError(findings.errors)
+    return LoadedSpace(space, document.text, space_hash(space), path, tuple(findings.warnings))
+
+
+def find_space(name: str | Path) -> Path:
+    """The file that a name means: an existing path, else a file of that name in `$TUNER_SPACES`, else a shipped one.
+
+    Raises:
+        SpecError: when there is none; it names the places looked at and the closest name.
+    """
+    given = Path(name).expanduser()
+    if given.exists():
+        return given
+    if given.parent != Path() or str(name).startswith(("/", "~", ".")):
+        raise SpecError([Problem(str(name), 0, 0, "", "no such file")])
+    for folder in resources.spaces_dirs():
+        for candidate in (given.name, *(f"{given.name}{suffix}" for suffix in SUFFIXES)):
+            if (folder / candidate).is_file():
+                return folder / candidate
+    names = tuple(path.name for path in list_spaces())
+    guess = closest(given.name, names)
+    hint = f"did you mean {guess}?" if guess else f"spaces: {', '.join(names)}"
+    looked = " and ".join(str(folder) for folder in (Path.cwd(), *resources.spaces_dirs()))
+    raise SpecError([Problem(str(name), 0, 0, "", f"no such space file in {looked}", hint=hint)])
+
+
+def list_spaces() -> tuple[Path, ...]:
+    """Every space file that can be named without a path; of equal names the first found."""
+    found: dict[str, Path] = {}
+    for folder in resources.spaces_dirs():
+        for path in sorted(folder.glob("*")) if folder.is_dir() else ():
+            if path.suffix in SUFFIXES:
+                found.setdefault(path.name, path)
+    return tuple(found[name] for name in sorted(found))
+
+
+def space_hash(space: Space) -> str:
+    """sha256 over what decides the meaning of a trial; description and budget may change between runs of a study."""
+    content = space.model_dump(mode="json", by_alias=True, exclude=_NOT_IN_HASH)
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def check_document(
+    document: yamlfile.Document,
+    findings: Findings,
+    *,
+    catalogues: Mapping[str, CatalogueLookup],
+    overrides: Mapping[str, Scalar],
+    folder: Path,
+) -> Space | None:
+    """Run every check on a parsed file; returns the space as far as it can be read."""
+    if document.data is None:
+        findings.error((), "the file is empty")
+        return None
+    data = _override(copy.deepcopy(document.data), overrides)
+    space, dropped = read_space(document, data, findings)
+    if space is None:
+        return None
+    reaches = check_rules(space, dropped, findings)
+    for engine in space.engines:
+        if engine not in catalogues:
+            guess = closest(engine, tuple(catalogues))
+            hint = f"did you mean {guess}?" if guess else f"engines: {', '.join(catalogues)}"
+            findings.error(("engines", engine), f"there is no engine {engine}", hint, key=True)
+            continue
+        catalogue = catalogues[engine](space.engines[engine].version)
+        _check_version(space, engine, catalogue, findings)
+        check_settings(space, engine, catalogue, reaches[engine], findings)
+        _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder)
+    return space
+
+
+def _override(data: Any, overrides: Mapping[str, Scalar]) -> Any:
+    if isinstance(data, dict):
+        for dotted, value in overrides.items():
+            *parents, last = dotted.split(".")
+            inner = data
+            for parent in parents:
+                if not isinstance(inner.get(parent), dict):
+                    inner[parent] = {}
+                inner = inner[parent]
+            inner[last] = value
+    return data
+
+
+def _check_version(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings) -> None:
+    asked = space.engines[engine].version
+    if asked is not None and asked.split("+")[0] != catalogue.version:
+        message = f"no flag catalogue for {engine} {asked}; flags are checked against {catalogue.version}"
+        findings.warn(("engines", engine, "version"), message)
+
+
+def _check_baseline(
+    space: Space,
+    engine: str,
+    catalogue: FlagCatalogue,
+    reach: Reach | None,
+    dropped: frozenset[str],
+    findings: Findings,
+    folder: Path,
+) -> None:
+    before = len(findings.errors)
+    own = Findings(findings.document)
+    settings = derive_baseline(space, engine, catalogue, own, folder=folder)
+    findings.warnings += own.warnings
+    # What the baseline says of a knob that could not be read is no fault of the baseline.
+    findings.errors += [p for p in own.errors if not any(p.path.endswith(f".{name}") for name in dropped)]
+    if reach is None or len(findings.errors) > before:
+        return
+    candidate = Candidate.of(space, engine, settings.values)
+    for name, value in settings.values.items():
+        if value is not None and name not in candidate.values and space.engines[engine].baseline.command is not None:
+            place = ("engines", engine, "baseline", "command")
+            if _was_written(space, engine, name, value):
+                findings.warn(place, f"sets {name}, which is inactive here by its `when`: the baseline runs without it")
+    named = {"engine": engine, **candidate.values}
+    for index, rule in enumerate(reach.rules):
+        if rule.condition.holds(named):
+            findings.error(rule_place(space, engine, index), f"forbids the baseline of {engine}: {candidate}")
+
+
+def _was_written(space: Space, engine: str, name: str, value: object) -> bool:
+    knob = space.knobs_of(engine)[name]
+    return value != knob.default and not (knob.switch and value is knob.inverted)

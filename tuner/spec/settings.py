@@ -1,0 +1,246 @@
+"""Does the engine take what the space would give it? Flags, values, variables, and what may never be set."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tuner.domain.catalogue import FlagCatalogue, FlagSpec
+from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
+from tuner.domain.knob import Knob
+from tuner.domain.space import Space
+from tuner.domain.values import Scalar, Value, spell
+from tuner.spec.findings import Findings, Place
+from tuner.spec.nccl import remarks_on
+from tuner.spec.reach import Reach
+
+OWN_FLAGS = frozenset({"--host", "--port", "--model", "--model-path", "--model-tag", "--served-model-name"})
+"""Flags that tuner itself gives every launch."""
+
+
+@dataclass(frozen=True, slots=True)
+class Landing:
+    """Where a setting ends: a variable, or a flag (canonical spelling) and perhaps a key of its JSON value."""
+
+    name: str
+    key: str | None = None
+
+    def overlaps(self, other: Landing) -> bool:
+        """Whether two settings write to the same place, or one inside the other."""
+        if self.name != other.name:
+            return False
+        mine, theirs = (self.key or "").split("."), (other.key or "").split(".")
+        return self.key is None or other.key is None or all(a == b for a, b in zip(mine, theirs, strict=False))
+
+
+def resolve_flag(catalogue: FlagCatalogue, flag: str, key: str | None = None) -> tuple[FlagSpec | None, Landing]:
+    """The catalogue's entry for a flag and where it lands; `-cc.mode` is key `mode` of the flag `-cc`."""
+    spec = catalogue.find(flag)
+    if spec is None and "." in flag:
+        base, _, inner = flag.partition(".")
+        spec = catalogue.find(base)
+        if spec is not None and spec.kind == "json":
+            return spec, Landing(spec.name, f"{inner}.{key}" if key else inner)
+        return None, Landing(flag, key)
+    return spec, Landing(spec.name if spec is not None else flag, key)
+
+
+def landing_of(knob: Knob, catalogue: FlagCatalogue) -> Landing:
+    """Where a knob lands."""
+    return Landing(knob.env) if knob.env is not None else resolve_flag(catalogue, str(knob.flag), knob.key)[1]
+
+
+def knob_place(space: Space, engine: str, name: str) -> Place:
+    """Where a knob of an engine stands in the file: among its own knobs, or among the shared ones."""
+    if name in space.engines[engine].knobs:
+        return ("engines", engine, "knobs", name)
+    return ("knobs", name)
+
+
+def check_settings(
+    space: Space, engine: str, catalogue: FlagCatalogue, reach: Reach | None, findings: Findings
+) -> None:
+    """Check every knob and fixed setting of one engine against its catalogue.
+
+    Args:
+        reach: which knobs can be active; None when the conditions themselves are wrong, then all count as active.
+    """
+    knobs = space.knobs_of(engine)
+    possible = {name: knob for name, knob in knobs.items() if reach is None or _can_be_active(reach, name)}
+    for name, knob in possible.items():
+        place = knob_place(space, engine, name)
+        if knob.env is not None:
+            for value_place, value in _values(knob, place):
+                _check_variable(space, knob.env, _landed(knob, value), value_place, findings)
+        else:
+            _check_flag_knob(engine, catalogue, knob, place, findings)
+    _check_fixed(space, engine, catalogue, findings)
+    _check_collisions(space, engine, catalogue, possible, reach, findings)
+
+
+def _can_be_active(reach: Reach, name: str) -> bool:
+    worlds = reach.group_of[name].worlds
+    return worlds is None or any(name in world.classes for world in worlds)
+
+
+def _values(knob: Knob, place: Place) -> Iterator[tuple[Place, Value]]:
+    """Each value that the knob may take (the ends of a range), with its place in the file."""
+    if knob.values is not None:
+        for index, value in enumerate(knob.values):
+            yield (*place, "values", index), value
+    elif knob.numeric_range is not None:
+        kind = "int" if knob.int_range is not None else "float"
+        yield (*place, kind, "low"), knob.numeric_range.low
+        yield (*place, kind, "high"), knob.numeric_range.high
+    else:
+        yield (*place, "switch"), True
+        yield (*place, "switch"), False
+
+
+def _landed(knob: Knob, value: Value) -> Value:
+    """The value as it reaches the engine."""
+    return (not value) if knob.inverted else value
+
+
+def _check_flag_knob(engine: str, catalogue: FlagCatalogue, knob: Knob, place: Place, findings: Findings) -> None:
+    spec, landing = resolve_flag(catalogue, str(knob.flag), knob.key)
+    if not _check_name(engine, catalogue, str(knob.flag), (*place, "flag"), findings) or spec is None:
+        return
+    if landing.key is not None and spec.kind != "json" and spec.type not in (None, "str", "json"):
+        findings.error((*place, "key"), f"{spec.name} takes no JSON value, so it has no key {landing.key}")
+        return
+    for value_place, raw in _values(knob, place):
+        value = _landed(knob, raw)
+        if value is None or (value is False and not spec.takes_value):
+            continue
+        if (denied := denied_flag(engine, spec.name, value)) is not None:
+            findings.error(value_place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.instead)
+        elif landing.key is None and (reason := spec.refuses(value)) is not None:
+            findings.error(value_place, f"{spec.name} {reason}")
+        elif spec.kind == "list" and isinstance(value, str) and " " in value and not knob.split:
+            findings.error(value_place, f"{spec.name} takes several words; this would be one", "add `split: true`")
+
+
+def _check_name(
+    engine: str, catalogue: FlagCatalogue, flag: str, place: Place, findings: Findings, *, key: bool = False
+) -> bool:
+    """Whether a flag is known and free to use; `key` points at the place's key instead of its value."""
+    spec, landing = resolve_flag(catalogue, flag)
+    if spec is None:
+        what = "was removed" if flag in catalogue.removed else "is unknown"
+        findings.error(place, f"{flag} {what} in {engine} {catalogue.version}", catalogue.advice(flag), key=key)
+        return False
+    if spec.name in OWN_FLAGS:
+        hint = "the space's `model` and `served_model` name the model"
+        findings.error(place, f"tuner sets {spec.name} itself", hint, key=key)
+        return False
+    reason = catalogue.dead.get(flag) or catalogue.dead.get(landing.name)
+    if reason is not None:
+        findings.warn(place, f"{flag} has no effect in {engine} {catalogue.version}: {reason}", key=key)
+    return True
+
+
+def _check_variable(space: Space, name: str, value: Value, place: Place, findings: Findings) -> None:
+    if (denied := denied_env(name, value)) is not None:
+        hint = f"use {denied.instead}" if denied.instead else None
+        findings.error(place, f"{name}={spell(value)} is not allowed: {denied.reason}", hint)
+        return
+    for remark in remarks_on(name, value, space.hardware):
+        note = findings.error if remark.fatal else findings.warn
+        note(place, f"{name}={spell(value)}: {remark.message}", remark.hint)
+
+
+def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings) -> None:
+    seen: set[str] = set()
+    for flag, value in space.engines[engine].flags.items():
+        place = ("engines", engine, "flags", flag)
+        spec, _ = resolve_flag(catalogue, flag)
+        if not _check_name(engine, catalogue, flag, place, findings, key=True) or spec is None:
+            continue
+        if spec.name in seen and "." not in flag:
+            findings.error(place, f"{spec.name} is given twice", key=True)
+        seen.add(spec.name)
+        for one in value if isinstance(value, tuple) else (value,):
+            _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings)
+    for name, text in space.engines[engine].env.items():
+        _check_variable(space, name, text, ("engines", engine, "env", name), findings)
+
+
+def _check_fixed_value(
+    engine: str, spec: FlagSpec, flag: str, value: Value, listed: bool, place: Place, findings: Findings
+) -> None:
+    if value is None or "." in flag:
+        return
+    if (denied := denied_flag(engine, spec.name, value)) is not None:
+        findings.error(place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.instead)
+    elif listed and spec.kind != "list":
+        findings.error(place, f"{spec.name} takes one value, not a list")
+    elif (reason := spec.refuses(value)) is not None:
+        findings.error(place, f"{spec.name} {reason}")
+
+
+# ---------------------------------------------------------------- two settings for one place
+
+
+def _check_collisions(
+    space: Space,
+    engine: str,
+    catalogue: FlagCatalogue,
+    knobs: dict[str, Knob],
+    reach: Reach | None,
+    findings: Findings,
+) -> None:
+    landings = {name: landing_of(knob, catalogue) for name, knob in knobs.items()}
+    names = list(landings)
+    for index, name in enumerate(names):
+        knob, place = knobs[name], knob_place(space, engine, name)
+        where = (*place, "env" if knob.env is not None else "flag")
+        for fixed in _fixed_landings(space, engine, catalogue):
+            if landings[name].overlaps(fixed):
+                shown = fixed.name if fixed.key is None else f"{fixed.name} {fixed.key}"
+                findings.error(where, f"{shown} is also fixed for {engine}", "remove one of the two")
+        if knob.env is not None and knob.env in KEPT_ENV:
+            findings.error(where, f"{knob.env} is kept at {KEPT_ENV[knob.env]} in every launch")
+        for other in names[:index]:
+            if landings[name].overlaps(landings[other]) and (reach is None or _meet(reach, name, other)):
+                message = f"sets the same place as knob {other}, and both can be active at once"
+                findings.error(where, message, "give them `when` conditions that exclude each other")
+
+
+def _fixed_landings(space: Space, engine: str, catalogue: FlagCatalogue) -> Iterator[Landing]:
+    for flag, value in space.engines[engine].flags.items():
+        spec, landing = resolve_flag(catalogue, flag)
+        keys = _json_keys(value) if spec is not None and spec.kind == "json" and landing.key is None else None
+        if keys is None:
+            yield landing
+        else:
+            yield from (Landing(landing.name, key) for key in keys)
+    yield from (Landing(name) for name in space.engines[engine].env)
+
+
+def _json_keys(value: object) -> list[str] | None:
+    """Dotted keys of a fixed JSON object: knobs may fill in others of the same flag."""
+    try:
+        tree = json.loads(value) if isinstance(value, str) else None
+    except ValueError:
+        return None
+    if not isinstance(tree, dict):
+        return None
+    return list(_leaves(tree, ""))
+
+
+def _leaves(tree: dict[str, Scalar], prefix: str) -> Iterator[str]:
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}"
+
+
+def _meet(reach: Reach, one: str, other: str) -> bool:
+    """Whether two knobs can be active in the same launch."""
+    group = reach.group_of[one]
+    if other not in group.knobs or group.worlds is None:
+        return True
+    return any(one in world.classes and other in world.classes for world in group.worlds)

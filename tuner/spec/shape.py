@@ -1,0 +1,242 @@
+"""Is the file a space at all? Words become values, pydantic checks the shape, and every error gets its place.
+
+A space with errors is checked further without the parts that are wrong, so that a misspelt key, an empty range and an
+unknown flag are reported together and not one per run.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator, Mapping
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from tuner.domain.catalogue import closest
+from tuner.domain.conditions import ConditionSyntaxError, parse_condition
+from tuner.domain.space import MISPLACED, Space
+from tuner.domain.values import UNSET_WORD
+from tuner.spec.findings import Findings
+from tuner.yamlfile import Document
+
+_WORDS: Mapping[str, bool | None] = {"on": True, "off": False, UNSET_WORD: None}
+_ROUNDS = 8
+_MISSING = object()
+NO_RULE = "engine == unset"
+"""Stands for a rule that could not be read; it never holds."""
+_Path = tuple[str | int, ...]
+
+_PATTERNS = {
+    r"^[a-z][a-z0-9_]*$": "must be lower-case letters, digits and _, starting with a letter",
+    r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$": "must look like a flag: --name or -name",
+    r"^[A-Za-z_][A-Za-z0-9_]*$": "must look like an environment variable: letters, digits and _",
+    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "must be letters, digits, _, . and -, starting with a letter or digit",
+    r"^\d+\.\d+$": 'must look like "12.0", in quotes',
+}
+
+
+def read_space(document: Document, data: Any, findings: Findings) -> tuple[Space | None, frozenset[str]]:
+    """Validate the data of a space file.
+
+    Args:
+        document: for positions.
+        data: the document's data, overrides applied.
+        findings: receives every error.
+
+    Returns:
+        The space without its wrong parts (None when too little is left) and the names of knobs that were left out.
+    """
+    if not isinstance(data, dict):
+        findings.error((), "a space file is a mapping with name, model, engines, knobs …")
+        return None, frozenset()
+    data = _with_values(document, copy.deepcopy(data))
+    dropped: set[str] = set()
+    for _ in range(_ROUNDS):
+        try:
+            return Space.model_validate(data), frozenset(dropped)
+        except ValidationError as error:
+            unfit = {path for item in error.errors() for path in _report(data, dict(item), findings)}
+            dropped |= {name for path in unfit for name in _knob_name(path)}
+            outcomes = [_drop(data, path) for path in sorted(unfit, key=len, reverse=True)]
+            if not all(outcomes):
+                break
+    return None, frozenset(dropped)
+
+
+# ---------------------------------------------------------------- words
+
+
+def _value_places(data: dict[str, Any]) -> Iterator[tuple[Any, str | int, _Path]]:
+    """Every (container, key, path) that holds a knob or flag value, where words such as `on` mean values."""
+
+    def members(container: Any, path: _Path) -> Iterator[tuple[Any, str | int, _Path]]:
+        if isinstance(container, dict):
+            yield from ((container, key, (*path, key)) for key in container)
+        elif isinstance(container, list):
+            yield from ((container, index, (*path, index)) for index in range(len(container)))
+
+    def of_knobs(knobs: Any, path: _Path) -> Iterator[tuple[Any, str | int, _Path]]:
+        for name, knob in knobs.items() if isinstance(knobs, dict) else ():
+            if not isinstance(knob, dict):
+                continue
+            yield from members(knob.get("values"), (*path, name, "values"))
+            if "default" in knob:
+                yield knob, "default", (*path, name, "default")
+            if isinstance(prior := knob.get("prior"), dict):
+                yield from members(prior.get("likely"), (*path, name, "prior", "likely"))
+
+    yield from of_knobs(data.get("knobs"), ("knobs",))
+    engines = data.get("engines")
+    for name, engine in engines.items() if isinstance(engines, dict) else ():
+        if not isinstance(engine, dict):
+            continue
+        here = ("engines", name)
+        yield from of_knobs(engine.get("knobs"), (*here, "knobs"))
+        yield from members(engine.get("flags"), (*here, "flags"))
+        if isinstance(baseline := engine.get("baseline"), dict):
+            yield from members(baseline.get("set"), (*here, "baseline", "set"))
+
+
+def _with_values(document: Document, data: dict[str, Any]) -> dict[str, Any]:
+    for container, key, path in list(_value_places(data)):
+        word = container[key]
+        if isinstance(word, str) and word in _WORDS and document.is_plain(path):
+            container[key] = _WORDS[word]
+    return data
+
+
+# ---------------------------------------------------------------- errors
+
+
+def _report(data: Any, item: dict[str, Any], findings: Findings) -> list[_Path]:
+    """Note one pydantic error; returns the paths to leave out so that the rest can be checked."""
+    kind = item["type"]
+    if kind == MISPLACED:
+        faults = item["ctx"]["faults"]
+        for path, message in faults:
+            findings.error(path, message)
+        return [(name,) for name in dict.fromkeys(path[0] for path, _ in faults)]
+    path = _existing(data, item["loc"])
+    if kind == "extra_forbidden":
+        known = _fields_at(path[:-1])
+        guess = closest(str(path[-1]), tuple(known))
+        hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(known)}"
+        findings.error(path, "unknown key", hint, key=True)
+        return [path]
+    if kind == "missing":
+        missing = item["loc"][-1]
+        findings.error(path, f"{missing} is missing", key=True)
+        return [_unit(path) or (missing,)]
+    is_key = item["loc"][-1:] == ("[key]",)
+    findings.error(path, _words_for(item), _hint_for(item), key=is_key, offset=_offset_in(item))
+    return [path if is_key else _unit(path)]
+
+
+def _existing(data: Any, loc: tuple[str | int, ...]) -> _Path:
+    """The part of a pydantic location that is a path of the data (it may end in `[key]` or a union's member)."""
+    path: list[str | int] = []
+    for part in loc:
+        inside = part in data if isinstance(data, dict) else isinstance(data, list) and part in range(len(data))
+        if not inside:
+            break
+        data = data[part]
+        path.append(part)
+    return tuple(path)
+
+
+def _words_for(item: dict[str, Any]) -> str:
+    kind, context = str(item["type"]), item.get("ctx", {})
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(str(context.get("pattern")), str(item["msg"]))
+    if kind == "enum":
+        return f"{item['input']!r} is not known; it may be {context.get('expected')}"
+    if kind in ("model_type", "mapping_type", "dict_type"):
+        return "must be a mapping (key: value)"
+    if kind == "tuple_type":
+        return "must be a list"
+    text = str(item["msg"]).removeprefix("Value error, ")
+    return text.replace("Input should be", "must be").replace("Tuple should have", "must have")
+
+
+def _hint_for(item: dict[str, Any]) -> str | None:
+    if item["type"] != "enum":
+        return None
+    expected = re.findall(r"'([^']*)'", str(item.get("ctx", {}).get("expected", "")))
+    guess = closest(str(item["input"]), tuple(expected))
+    return f"did you mean {guess}?" if guess else None
+
+
+def _offset_in(item: dict[str, Any]) -> int:
+    """Where inside a condition the fault is."""
+    if item["type"] != "value_error" or item["loc"][-1:] not in (("when",), ("forbid",)):
+        return 0
+    try:
+        parse_condition(str(item["input"]))
+    except ConditionSyntaxError as error:
+        return error.offset
+    return 0
+
+
+def _fields_at(path: _Path) -> list[str]:
+    """Keys that the model at a path knows, as they are written in a file."""
+    model: Any = Space
+    for part in path:
+        if isinstance(model, type) and issubclass(model, BaseModel):
+            names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
+            model = names.get(str(part))
+        else:
+            model = (get_args(model) or (None,))[0 if get_origin(model) is tuple else -1]
+        model = _plain_type(model)
+    if isinstance(model, type) and issubclass(model, BaseModel):
+        return [field.alias or name for name, field in model.model_fields.items()]
+    return []
+
+
+def _plain_type(annotation: Any) -> Any:
+    """`X` of `X | None`."""
+    if get_origin(annotation) in (Union, UnionType):
+        return next((arg for arg in get_args(annotation) if arg is not type(None)), None)
+    return annotation
+
+
+# ---------------------------------------------------------------- what to leave out
+
+
+def _unit(path: _Path) -> _Path:
+    """The smallest part that can be left out: one knob, rule, fixed flag, baseline or section."""
+    if path[:1] == ("engines",):
+        inner = path[2:]
+        if inner[:1] and inner[0] in ("knobs", "rules", "flags", "env"):
+            return path[:4]
+        return path[:3] if inner else path
+    if path[:1] and path[0] in ("knobs", "rules"):
+        return path[:2]
+    return path[:1]
+
+
+def _knob_name(path: _Path) -> Iterator[str]:
+    for prefix in (0, 2):
+        if len(path) == prefix + 2 and path[prefix] == "knobs":
+            yield str(path[prefix + 1])
+
+
+_PLACEHOLDERS: Mapping[str, Any] = {"name": "unnamed", "model": "unknown"}
+
+
+def _drop(data: Any, path: _Path) -> bool:
+    """Leave a part out of the data; False when that is not possible."""
+    if len(path) == 1 and path[0] in _PLACEHOLDERS:
+        data[path[0]] = _PLACEHOLDERS[str(path[0])]
+        return True
+    if not path:
+        return False
+    for part in path[:-1]:
+        data = data[part]
+    last: Any = path[-1]
+    if isinstance(data, list):
+        # A rule is replaced, not removed: the positions of the rules after it must stay what they are in the file.
+        data[last] = {"forbid": NO_RULE}
+        return True
+    return data.pop(last, _MISSING) is not _MISSING
