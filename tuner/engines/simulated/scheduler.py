@@ -1,0 +1,248 @@
+"""Batches, queue, KV room, and the absolute schedule of every token.
+
+All times inside are simulated seconds since start; one real second is `time_scale` of them. Work happens in
+activities (one prefill, or some decode steps) that follow each other without gap on the simulated clock. A late event
+loop therefore delivers late, but never makes the next activity start late: errors do not add up.
+
+One thing must not be multiplied by the time scale: what the client and the wire need in real time between a finished
+answer and the next request. An arrival soon after a completion (or after another arrival) is therefore dated to that
+event plus the *real* time in between. At time scale 1 this changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tuner.engines.simulated.model import Speed
+from tuner.engines.simulated.noise import LaunchNoise
+
+_CHUNKS_PER_SECOND = 8000
+"""Real chunks per second over all streams, above which tokens are bundled, so that a client on one core can follow."""
+_SHORTEST_WAIT_S = 0.001
+_EARLY_S = 0.0005
+"""Event loops wake on whole milliseconds; half of one early keeps the mean error at zero."""
+_REACTION_S = 0.1
+"""An arrival later than this (real seconds) after the last event is no reaction to it."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One request as the scheduler sees it.
+
+    Attributes:
+        prompt_tokens: tokens to prefill.
+        output_tokens: tokens to generate.
+        emit: called with the number of new tokens whenever some are due.
+        produced: tokens generated so far.
+        stuck: True for a stream that will never get another token.
+    """
+
+    prompt_tokens: int
+    output_tokens: int
+    emit: Callable[[int], None]
+    produced: int = 0
+    ready_at: float = 0.0
+    stuck: bool = False
+
+    @property
+    def room(self) -> int:
+        """KV tokens that the request may need."""
+        return self.prompt_tokens + self.output_tokens
+
+
+@dataclass(slots=True)
+class _Activity:
+    start: float
+    duration: float
+    steps: int
+    prefilled: list[Job] = field(default_factory=list)
+
+    @property
+    def end(self) -> float:
+        return self.start + self.duration * self.steps
+
+
+class Scheduler:
+    """Runs jobs on the simulated clock; needs a running event loop.
+
+    Args:
+        speed: costs of the settings.
+        noise: this launch's speed relative to the truth.
+        time_scale: simulated seconds per real second.
+        max_running: batch limit.
+        prefill_chunk: prompt tokens per prefill; -1 for no limit.
+        decode_steps: decode steps between two looks at the queue.
+        stream_interval: tokens per chunk asked for.
+    """
+
+    def __init__(
+        self,
+        speed: Speed,
+        noise: LaunchNoise,
+        *,
+        time_scale: float,
+        max_running: int,
+        prefill_chunk: int,
+        decode_steps: int,
+        stream_interval: int,
+    ) -> None:
+        self._speed, self._noise, self._scale = speed, noise, time_scale
+        self._max_running, self._prefill_chunk = max_running, prefill_chunk
+        self._granule = math.lcm(decode_steps, stream_interval)
+        self._kv_tokens = speed.kv_tokens()
+        self._loop = asyncio.get_running_loop()
+        self._origin = self._loop.time()
+        self._timer: asyncio.TimerHandle | None = None
+        self._boundary = 0.0
+        self._activity: _Activity | None = None
+        self._completions: deque[float] = deque()
+        self._last_arrival = (-math.inf, 0.0)
+        self.waiting: deque[Job] = deque()
+        self.running: list[Job] = []
+        self.frozen = False
+        self.generated = 0
+        self.prefilled = 0
+        self.on_activity: Callable[[], None] | None = None
+
+    @property
+    def now(self) -> float:
+        """Simulated seconds since start."""
+        return (self._loop.time() - self._origin) * self._scale
+
+    @property
+    def kv_used(self) -> int:
+        """KV tokens reserved by running requests."""
+        return sum(job.room for job in self.running)
+
+    @property
+    def kv_tokens(self) -> int:
+        """KV tokens that there are."""
+        return self._kv_tokens
+
+    def submit(self, job: Job) -> None:
+        """Queue a job."""
+        job.ready_at = self._arrival() + self._speed.admission_ms / 1000.0
+        self.waiting.append(job)
+        activity = self._activity
+        if activity is not None and not activity.prefilled and activity.steps > self._granule:
+            wanted = max(job.ready_at, self.now) - activity.start
+            activity.steps = min(activity.steps, self._whole_granules(math.ceil(wanted / activity.duration)))
+        self._pump()
+
+    def cancel(self, job: Job) -> None:
+        """Forget a job whose client has gone."""
+        if job in self.running:
+            self.running.remove(job)
+        elif job in self.waiting:
+            self.waiting.remove(job)
+
+    def freeze(self) -> None:
+        """Stop all generation for good, as a deadlocked engine does."""
+        self.frozen = True
+
+    def _arrival(self) -> float:
+        """When the request that has just come counts as sent."""
+        now, real = self.now, self._loop.time()
+        while self._completions and (now - self._completions[0]) / self._scale > _REACTION_S:
+            self._completions.popleft()
+        last_real, last = self._last_arrival
+        if self._completions:
+            finished = self._completions.popleft()
+            arrival = finished + (now - finished) / self._scale
+        elif real - last_real < _REACTION_S:
+            arrival = last + real - last_real
+        else:
+            arrival = now
+        self._last_arrival = (real, arrival)
+        return arrival
+
+    def _whole_granules(self, steps: int) -> int:
+        return max(1, math.ceil(steps / self._granule)) * self._granule
+
+    def _pump(self) -> None:
+        """Do everything that is due, then sleep until the next end."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        while not self.frozen:
+            if self._activity is None:
+                self._activity = self._next_activity()
+                if self._activity is None:
+                    return
+            if self._activity.end > self.now + _EARLY_S * self._scale:
+                self._timer = self._loop.call_at(self._origin + self._activity.end / self._scale, self._pump)
+                return
+            self._finish(self._activity)
+
+    def _next_activity(self) -> _Activity | None:
+        if not self.running and self.waiting:
+            self._boundary = max(self._boundary, self.waiting[0].ready_at)
+        elif not self.running:
+            return None
+        admitted = self._admit()
+        if admitted:
+            tokens = sum(job.prompt_tokens for job in admitted)
+            seconds = tokens * self._speed.prefill_ms_per_token / 1000.0
+            batch = len(self.running) + len(admitted)
+            return _Activity(self._boundary, seconds / self._noise.speed(batch, self._boundary), 1, admitted)
+        active = [job for job in self.running if not job.stuck]
+        if not active:
+            return None
+        batch = len(self.running)
+        step = self._speed.step_ms(batch) / 1000.0 / self._noise.speed(batch, self._boundary)
+        steps = min(job.output_tokens - job.produced for job in active)
+        return _Activity(self._boundary, step, min(steps, self._bundle(step, batch)))
+
+    def _bundle(self, step: float, batch: int) -> int:
+        """Decode steps until the next look: short enough to stream, long enough to be cheap, to see arrivals in time."""
+        if self._scale == 1.0:
+            steps = 1
+        else:
+            wait = max(_SHORTEST_WAIT_S, batch / _CHUNKS_PER_SECOND) * self._scale
+            steps = math.ceil(wait / step)
+        if self.waiting and len(self.running) < self._max_running:
+            steps = min(steps, max(1, math.ceil((self.waiting[0].ready_at - self._boundary) / step)))
+        return self._whole_granules(steps)
+
+    def _admit(self) -> list[Job]:
+        """Take from the queue what is there, fits the batch and the KV room, and fills one prefill."""
+        admitted: list[Job] = []
+        tokens, room = 0, self._kv_tokens - self.kv_used
+        while self.waiting and len(self.running) + len(admitted) < self._max_running:
+            job = self.waiting[0]
+            alone = not self.running and not admitted
+            if job.ready_at > self._boundary + 1e-9 or (job.room > room and not alone):
+                break
+            if admitted and 0 < self._prefill_chunk < tokens + job.prompt_tokens:
+                break
+            admitted.append(self.waiting.popleft())
+            tokens, room = tokens + job.prompt_tokens, room - job.room
+        return admitted
+
+    def _finish(self, activity: _Activity) -> None:
+        self._boundary, self._activity = activity.end, None
+        if activity.prefilled:
+            self.running += activity.prefilled
+            self.prefilled += sum(job.prompt_tokens for job in activity.prefilled)
+            due, count = activity.prefilled, 1
+        else:
+            due, count = [job for job in self.running if not job.stuck], activity.steps
+        finished = False
+        for job in due:
+            new = min(count, job.output_tokens - job.produced)
+            job.produced += new
+            self.generated += new
+            finished = finished or job.produced >= job.output_tokens
+        if finished:
+            done = [job for job in due if job.produced >= job.output_tokens]
+            self._completions.extend([self._boundary] * len(done))
+            gone = set(map(id, done))
+            self.running = [job for job in self.running if id(job) not in gone]
+        for job in due:
+            job.emit(count)
+        if self.on_activity is not None:
+            self.on_activity()
