@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from functools import cache
+from collections.abc import Callable
+from functools import cache, partial
 from pathlib import Path
 
 from tuner.domain.catalogue import FlagCatalogue
+from tuner.engines.definition import engine_names
 from tuner.errors import UserError
 from tuner.resources import launchers_dir
 
@@ -48,3 +50,8 @@ def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
     older = [v for v in known if _order(v) <= _order(wanted)]
     chosen = wanted if wanted in known else (older[-1] if older else known[0])
     return _read(launchers_dir() / engine / "flags" / f"{chosen}.json")
+
+
+def catalogues() -> dict[str, Callable[[str | None], FlagCatalogue]]:
+    """Engine → the catalogue for a version, for every engine that has one; read when asked for."""
+    return {engine: partial(load_catalogue, engine) for engine in engine_names()}

@@ -15,7 +15,7 @@ from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
-from tuner.domain.values import Scalar, Value
+from tuner.domain.values import FlagValue, Scalar, Value
 from tuner.engines.definition import EngineDefinition
 from tuner.errors import InternalError
 
@@ -24,7 +24,7 @@ from tuner.errors import InternalError
 class FixedSettings:
     """Flags and variables of every launch of a study: the space's own and those of the baseline that are no knobs."""
 
-    flags: Mapping[str, Value] = field(default_factory=dict)
+    flags: Mapping[str, FlagValue] = field(default_factory=dict)
     env: Mapping[str, Scalar] = field(default_factory=dict)
 
 
@@ -45,10 +45,12 @@ def spell_number(value: Scalar) -> str:
     return repr(value) if isinstance(value, float) else str(value)
 
 
-def _flag_arguments(name: str, value: Value, catalogue: FlagCatalogue, *, split: bool = False) -> list[str]:
-    """The arguments that give one flag one value; none at all for unset."""
+def _flag_arguments(name: str, value: FlagValue, catalogue: FlagCatalogue, *, split: bool = False) -> list[str]:
+    """The arguments that give one flag its value or values; none at all for unset."""
     if value is None:
         return []
+    if isinstance(value, tuple):
+        return [name, *map(spell_number, value)]
     spec = catalogue.find(name)
     kind = spec.kind if spec is not None else "switch" if isinstance(value, bool) else "value"
     if isinstance(value, bool) and kind == "switch":
@@ -71,7 +73,9 @@ def _put(tree: dict[str, Any], key: str, value: Scalar) -> None:
     tree[last] = value
 
 
-def _json_flags(knobs: Mapping[str, Knob], values: Mapping[str, Value], fixed: Mapping[str, Value]) -> dict[str, str]:
+def _json_flags(
+    knobs: Mapping[str, Knob], values: Mapping[str, Value], fixed: Mapping[str, FlagValue]
+) -> dict[str, str]:
     """JSON flags whose parts are knobs, merged with the fixed part of the same flag."""
     trees: dict[str, dict[str, Any]] = {}
     for name, value in values.items():
@@ -109,7 +113,7 @@ def build_plan(
     values = candidate.values
     merged = _json_flags(knobs, values, fixed.flags)
 
-    flags: dict[str, tuple[Value, bool]] = {name: (value, False) for name, value in fixed.flags.items()}
+    flags: dict[str, tuple[FlagValue, bool]] = {name: (value, False) for name, value in fixed.flags.items()}
     flags.update({name: (text, False) for name, text in merged.items()})
     env = {**definition.env, **{name: _env_text(value) for name, value in fixed.env.items()}}
     for name, value in values.items():

@@ -110,7 +110,6 @@ class Coordinator:
         """
         self._store.set_state(self._record.name, StudyState.RUNNING, "")
         self._recover()
-        self._enqueue_baselines()
         while not self._finished():
             self._launch_due()
             for update in self._executor.poll(_POLL_S):
@@ -137,8 +136,7 @@ class Coordinator:
         for attempt in attempts:
             launches.setdefault(attempt.trial, []).append(attempt)
         for attempt in attempts:
-            ended = attempt.state in (AttemptState.MEASURED, AttemptState.FAILED)
-            if ended and not attempt.told and attempt.trial not in pending:
+            if attempt.state.finished and not attempt.told and attempt.trial not in pending:
                 self._store.mark_told(attempt.id)
         for trial, candidate in pending.items():
             self._resume_trial(trial, candidate, launches.get(trial, []))
@@ -148,7 +146,7 @@ class Coordinator:
         purpose = launches[-1].purpose if launches else self._purpose_of(candidate)
         proposal = Proposal(trial, candidate, "redone after an interruption", purpose)
         last = launches[-1] if launches else None
-        if last is not None and last.report is not None and not last.told and last.state is not AttemptState.ABANDONED:
+        if last is not None and last.report is not None and not last.told:
             self._conclude(last, proposal, last.report)
             return
         self._hand.waiting.append(_Waiting(proposal, attempt=len(launches) + 1))
@@ -156,17 +154,6 @@ class Coordinator:
     def _purpose_of(self, candidate: Candidate) -> Purpose:
         is_baseline = any(candidate.fingerprint == known.fingerprint for known in self._baselines.values())
         return Purpose.BASELINE if is_baseline else Purpose.SEARCH
-
-    def _enqueue_baselines(self) -> None:
-        """The baseline of each engine comes first, launched several times: its scatter is the study's noise floor."""
-        known = [
-            *(a.candidate.engine for a in self._store.attempts(self._record.name) if a.purpose is Purpose.BASELINE),
-            *(w.proposal.candidate.engine for w in self._hand.waiting if w.proposal.purpose is Purpose.BASELINE),
-        ]
-        for round_number in range(self._space.budget.baseline_launches):
-            for engine, candidate in self._baselines.items():
-                if known.count(engine) <= round_number:
-                    self._search.enqueue(candidate, Purpose.BASELINE)
 
     def _launch_due(self) -> None:
         """Fill the free slots, retries first."""
@@ -228,7 +215,7 @@ class Coordinator:
             candidate=proposal.candidate,
             run_dir=str(run_dir),
             owner=self._owner,
-            ttl_s=LEASE_S,
+            ttl=LEASE_S,
         )
         request = TrialRequest(
             study=name,
@@ -314,6 +301,6 @@ class Coordinator:
         if now < self._beat_at:
             return
         self._beat_at = now + _HEARTBEAT_S
-        self._store.renew_coordinator(self._record.name, self._owner, LEASE_S)
+        self._store.acquire_coordinator(self._record.name, self._owner, LEASE_S)
         for attempt, _ in self._hand.running.values():
             self._store.heartbeat(attempt.id, LEASE_S)

@@ -1,0 +1,154 @@
+"""The live view of a running study: a table on a terminal, one line per event otherwise."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from rich.console import Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tuner.cli.output import console
+from tuner.cli.wording import SIMULATED, changes, duration, number
+from tuner.domain.measurement import Measured
+from tuner.domain.outcome import Action, Failure
+from tuner.domain.trial import Purpose
+from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
+from tuner.study.session import Prepared
+from tuner.study.stopping import StopSwitch, Urgency
+
+_SHOWN_TRIALS = 12
+_WORDS = {
+    Action.RETRY_SAME_ONCE: "launched again",
+    Action.RETRY_WAIT: "launched again after a pause",
+    Action.STOP: "the study stops",
+    Action.MARK_INFEASIBLE: "marked infeasible",
+}
+
+
+class StudyView:
+    """Collects a study's events and draws them."""
+
+    def __init__(self, prepared: Prepared) -> None:
+        self._record = prepared.record
+        self._goals = prepared.record.space.goals
+        self._budget = prepared.record.space.budget.trials
+        self._baselines = prepared.baselines
+        self._started = time.monotonic()
+        self._ended: list[AttemptEnded] = []
+        self._now: dict[int, tuple[float, str]] = {}
+        self._seconds: list[float] = []
+        self._live: Live | None = None
+
+    def attach(self, live: Live | None) -> None:
+        """Draw into a terminal's live area, or print lines when None."""
+        self._live = live
+
+    def notify(self, event: StudyEvent) -> None:
+        """Take one event."""
+        if isinstance(event, AttemptStarted):
+            self._now[event.attempt.trial] = (time.monotonic(), "launching")
+            self._line(f"trial {event.attempt.trial}: {event.attempt.purpose.value}: {self._changes(event)}")
+        elif isinstance(event, AttemptProgressed):
+            since, before = self._now.get(event.attempt.trial, (time.monotonic(), ""))
+            text = f"{event.event.phase.value} {event.event.text}".strip()
+            if text != before:
+                self._now[event.attempt.trial] = (since, text)
+        elif isinstance(event, AttemptEnded):
+            self._now.pop(event.attempt.trial, None)
+            self._ended.append(event)
+            self._seconds.append(event.report.finished_at - event.report.started_at)
+            self._line(f"trial {event.attempt.trial}: {self._result(event)}")
+        elif isinstance(event, Noted):
+            console().print(event.text, style="yellow", markup=False)
+        if self._live is not None:
+            self._live.update(self.render())
+
+    def _line(self, text: str) -> None:
+        if self._live is None:
+            left = f" [{len(self._ended)}/{self._budget}, {self._time_left()}]" if self._seconds else ""
+            console().print(f"{time.strftime('%H:%M:%S')} {text}{left}", markup=False)
+
+    def _time_left(self) -> str:
+        if not self._seconds:
+            return "time left unknown"
+        mean = sum(self._seconds) / len(self._seconds)
+        return f"about {duration(mean * max(0, self._budget - len(self._ended)))} left"
+
+    def _changes(self, event: AttemptStarted | AttemptEnded) -> str:
+        candidate = event.attempt.candidate
+        baseline = self._baselines.get(candidate.engine)
+        shown = changes(candidate.differs_from(baseline)) if baseline is not None else str(candidate)
+        return shown if len(self._baselines) == 1 else f"{candidate.engine}: {shown}"
+
+    def _values(self, measured: Measured) -> list[str]:
+        found = [measured.value(goal.metric, goal.level) for goal in self._goals]
+        return ["–" if value is None else number(value) for value in found]
+
+    def _result(self, event: AttemptEnded) -> str:
+        outcome = event.report.outcome
+        if isinstance(outcome, Failure):
+            end = f", {_WORDS[event.action]}" if event.action is not None else ""
+            return f"failed: {outcome.failure_class.value} at {outcome.phase.value}{end}"
+        pairs = zip(self._goals, self._values(outcome), strict=True)
+        shown = ", ".join(f"{goal.label} {value} {goal.metric.unit}" for goal, value in pairs)
+        return shown + (f" ({SIMULATED})" if outcome.simulated else "")
+
+    def render(self) -> RenderableType:
+        """The whole view: last trials, what runs now, progress."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("trial", justify="right")
+        for goal in self._goals:
+            table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
+        table.add_column("configuration (against the baseline)", overflow="fold")
+        for event in self._ended[-_SHOWN_TRIALS:]:
+            outcome = event.report.outcome
+            trial = str(event.attempt.trial)
+            if isinstance(outcome, Failure):
+                cells = [outcome.failure_class.value, *[""] * (len(self._goals) - 1)]
+                table.add_row(trial, *cells, self._changes(event), style="red")
+            else:
+                style = "cyan" if event.attempt.purpose is not Purpose.SEARCH else ""
+                table.add_row(trial, *self._values(outcome), self._changes(event), style=style)
+        running = [
+            Text(f"trial {trial}: {text} ({duration(time.monotonic() - since)})", style="dim")
+            for trial, (since, text) in self._now.items()
+        ]
+        label = f" ({SIMULATED})" if self._record.simulated else ""
+        elapsed = duration(time.monotonic() - self._started)
+        foot = (
+            f"{self._record.name}{label}: {len(self._ended)} of {self._budget} launches, {elapsed}, {self._time_left()}"
+        )
+        return Group(table, *running, Text(foot, style="bold"))
+
+
+@contextmanager
+def watching(prepared: Prepared) -> Iterator[tuple[StudyView, StopSwitch]]:
+    """Show a study while it runs; Ctrl-C or SIGTERM once finishes the running trial, twice tears it down now."""
+    view, stop = StudyView(prepared), StopSwitch()
+
+    def press(_number: int, _frame: FrameType | None) -> None:
+        urgency = stop.press()
+        text = (
+            "stopping after the running trial; once more to tear it down now"
+            if urgency is Urgency.FINISH_TRIAL
+            else "tearing down now"
+        )
+        view.notify(Noted(text))
+
+    before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        if console().is_terminal:
+            with Live(view.render(), console=console(), refresh_per_second=4, transient=False) as live:
+                view.attach(live)
+                yield view, stop
+        else:
+            yield view, stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

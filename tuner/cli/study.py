@@ -1,0 +1,213 @@
+"""`tuner study …`: start, watch, stop, resume and look into studies."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli import insight
+from tuner.cli.options import JsonOption, StorageOption, duration_s
+from tuner.cli.output import console, out
+from tuner.errors import Stopped, UsageError
+
+if TYPE_CHECKING:
+    from tuner.store import Store
+    from tuner.study.session import Prepared, RunOptions
+
+app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
+app.command("importance")(insight.importance)
+app.command("explain")(insight.explain)
+
+NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+AddressOption = Annotated[
+    str | None,
+    typer.Option("--ray-address", help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here."),
+]
+ParallelOption = Annotated[
+    int, typer.Option("--parallel", min=1, help="Launches at a time; they share the host, so measure with 1.")
+]
+
+
+def _confirm(question: str, *, yes: bool) -> None:
+    """Ask on a terminal; without one, go on (scripts say what they want by calling)."""
+    if yes or not sys.stdin.isatty():
+        return
+    if not typer.confirm(question, default=True, err=True):
+        raise Stopped("nothing was started")
+
+
+@app.command()
+def start(
+    space: Annotated[str, typer.Option("--space", help="Space file, or the bare name of a shipped one.")],
+    name: Annotated[str | None, typer.Option(help="Study name. [default: space name and time]")] = None,
+    storage: StorageOption = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Launches in all. [default: the space's]")] = None,
+    timeout: Annotated[str | None, typer.Option(help="Stop after this long: 90s, 15m, 2h.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of proposals and prompts.")] = 0,
+    model: Annotated[str | None, typer.Option(help="Model path or name instead of the space's.")] = None,
+    sampler: Annotated[str, typer.Option(help="Search method: tuner, tpe, nsga2, gp, random, grid …")] = "tuner",
+    ray_address: AddressOption = None,
+    parallel: ParallelOption = 1,
+    yes: YesOption = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show the plan and the first launch; start nothing.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Search for a faster configuration: launch, benchmark, record, and export the best."""
+    from tuner.cli import plan_view
+    from tuner.store import open_store
+    from tuner.study.session import RunOptions, StartOptions, prepare_start
+
+    options = StartOptions(
+        space=space,
+        name=name,
+        trials=trials,
+        timeout_s=None if timeout is None else duration_s(timeout),
+        seed=seed,
+        model=model,
+        sampler=sampler,
+    )
+    prepared = prepare_start(options, elsewhere=ray_address is not None)
+    if dry_run:
+        plan_view.show(prepared, as_json=as_json, script=True)
+        return
+    plan_view.show(prepared, as_json=False, script=False)
+    _confirm("Start?", yes=yes)
+    with open_store(storage) as store:
+        store.create_study(prepared.record)
+        _run(prepared, store, RunOptions(ray_address, parallel), storage, as_json=as_json)
+
+
+@app.command()
+def resume(
+    name: NameArgument,
+    space: Annotated[str | None, typer.Option("--space", help="Check that the study still has this space.")] = None,
+    storage: StorageOption = None,
+    ray_address: AddressOption = None,
+    parallel: ParallelOption = 1,
+    as_json: JsonOption = False,
+) -> None:
+    """Go on with a study that was stopped or killed; every finished trial is kept."""
+    from tuner.store import open_store
+    from tuner.study.session import RunOptions, prepare_resume
+
+    with open_store(storage, create=False) as store:
+        prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None)
+        _run(prepared, store, RunOptions(ray_address, parallel), storage, as_json=as_json)
+
+
+def _run(prepared: Prepared, store: Store, options: RunOptions, storage: str | None, *, as_json: bool) -> None:
+    """Run with a live view, end with the front and the exported script."""
+    from tuner.cli import front_view
+    from tuner.cli.live import watching
+    from tuner.cli.logs import configure_logging
+    from tuner.study.session import run_study
+
+    configure_logging()
+    with watching(prepared) as (view, stop):
+        end = run_study(prepared, store, options, storage_url=storage, notify=view.notify, stop=stop)
+    front_view.conclude(store, prepared.record.name, end, as_json=as_json)
+    if end.error is not None:
+        raise end.error
+    if stop.urgency:
+        raise Stopped("stopped; every finished trial is kept", hint=f"tuner study resume {prepared.record.name}")
+
+
+@app.command()
+def stop(name: NameArgument, storage: StorageOption = None) -> None:
+    """Ask the running coordinator, wherever it is, to end after the present trial."""
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        store.request_stop(name)
+        running = store.coordinator(name) is not None
+    if running:
+        console().print(f"{name}: will stop after the running trial")
+    else:
+        console().print(f"{name}: nobody runs it now")
+
+
+@app.command("list")
+def list_studies(storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """All studies of a database."""
+    from tuner.cli import study_views
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        rows = study_views.study_rows(store)
+    study_views.print_studies(rows, as_json=as_json)
+
+
+@app.command()
+def status(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Where a study is: state, trials, failures, who runs it."""
+    from tuner.cli import study_views
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        study_views.print_status(store, name, as_json=as_json)
+
+
+@app.command()
+def trials(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Every launch of a study: configuration, result with spread, failure."""
+    from tuner.cli import study_views
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        study_views.print_trials(store, name, as_json=as_json)
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    trial: Annotated[int | None, typer.Argument(help="Trial number; without it, the study itself.")] = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """One trial in full (settings, metrics per level, phases, files), or the study's space."""
+    from tuner.cli import study_views
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        study_views.print_one(store, name, trial, as_json=as_json)
+
+
+@app.command()
+def failures(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """Failures by class: how many, at which phase, what they cost, one line of evidence and the log."""
+    from tuner.cli import study_views
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        study_views.print_failures(store, name, as_json=as_json)
+
+
+@app.command()
+def front(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """The Pareto front: configurations that no other beats on every objective."""
+    from tuner.cli import front_view
+    from tuner.store import open_store
+
+    with open_store(storage, create=False) as store:
+        front_view.print_front(store, name, as_json=as_json)
+
+
+@app.command()
+def delete(name: NameArgument, storage: StorageOption = None, yes: YesOption = False) -> None:
+    """Forget a study and its trials; its run directories stay."""
+    from tuner.search.study import delete_search
+    from tuner.store import default_url, driver_url, open_store
+
+    if not yes and not sys.stdin.isatty():
+        raise UsageError(f"delete {name}: not on a terminal, so nobody can be asked", hint="add --yes")
+    with open_store(storage, create=False) as store:
+        count = len(store.attempts(name))
+        _confirm(f"Delete study {name} with {count} launches?", yes=yes)
+        store.delete_study(name)
+    delete_search(driver_url(storage or default_url()), name)
+    out().print(f"{name}: deleted ({count} launches; the run directories stay)")

@@ -1,0 +1,298 @@
+"""What `tuner study list|status|trials|show|failures` print: tables for people, documents for programs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from tuner.cli.output import out, print_json
+from tuner.cli.wording import SIMULATED, changes, duration, number, with_spread
+from tuner.domain.measurement import LevelResult, Measured, Measurement
+from tuner.domain.outcome import FAILURES, Failure
+from tuner.domain.study import AttemptState, StudyRecord
+from tuner.domain.values import spell
+from tuner.errors import StudyError
+from tuner.store import Store
+from tuner.study.summary import TrialSummary, summarise
+
+
+def _when(seconds: float | None) -> str | None:
+    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
+
+
+def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinator: str | None) -> dict[str, Any]:
+    """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, trials, measured,
+    failed, running, coordinator."""
+    states = [row.last.state for row in rows]
+    return {
+        "name": record.name,
+        "state": record.state.value,
+        "reason": record.reason,
+        "simulated": record.simulated,
+        "engines": list(record.space.engines),
+        "model": record.space.model,
+        "sampler": record.sampler,
+        "seed": record.seed,
+        "created_at": _when(record.created_at),
+        "budget_trials": record.space.budget.trials,
+        "trials": len(rows),
+        "measured": states.count(AttemptState.MEASURED),
+        "failed": states.count(AttemptState.FAILED),
+        "running": states.count(AttemptState.RUNNING),
+        "coordinator": coordinator,
+    }
+
+
+def _document(store: Store, record: StudyRecord) -> dict[str, Any]:
+    lease = store.coordinator(record.name)
+    rows = summarise(record.space, store.attempts(record.name))
+    return study_document(record, rows, lease.owner if lease is not None else None)
+
+
+def study_rows(store: Store) -> list[dict[str, Any]]:
+    """One document per study, oldest first."""
+    return [_document(store, record) for record in store.studies()]
+
+
+def print_studies(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
+    """The list of studies."""
+    if as_json:
+        print_json({"studies": list(rows)})
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("study", "state", "trials", "failed", "engines", "created"):
+        table.add_column(column)
+    for row in rows:
+        name = f"{row['name']} ({SIMULATED})" if row["simulated"] else str(row["name"])
+        progress = f"{row['trials']} of {row['budget_trials']}"
+        engines = ", ".join(row["engines"])
+        table.add_row(name, row["state"], progress, str(row["failed"]), engines, row["created_at"])
+    out().print(table if rows else "no studies yet")
+
+
+def print_status(store: Store, name: str, *, as_json: bool) -> None:
+    """One study's state."""
+    document = _document(store, store.study(name))
+    if as_json:
+        print_json(document)
+        return
+    for key, value in document.items():
+        shown = ", ".join(value) if isinstance(value, list) else "–" if value in (None, "") else str(value)
+        out().print(f"{key.replace('_', ' ')}: {shown}", markup=False)
+
+
+def measurement_document(row: Measurement | None) -> dict[str, Any] | None:
+    """Keys: metric, unit, level, center, low, high (95 % interval or null), spread_kind, repeats, samples."""
+    if row is None:
+        return None
+    return {
+        "metric": row.metric.value,
+        "unit": row.metric.unit,
+        "level": row.level,
+        "center": row.center,
+        "low": row.low,
+        "high": row.high,
+        "spread_kind": row.spread_kind.value,
+        "repeats": list(row.repeats),
+        "samples": row.samples,
+    }
+
+
+def failure_document(failure: Failure | None) -> dict[str, Any] | None:
+    """Keys: class, phase, evidence, blames, detail, exit_code."""
+    if failure is None:
+        return None
+    return {
+        "class": failure.failure_class.value,
+        "phase": failure.phase.value,
+        "evidence": list(failure.evidence),
+        "blames": list(failure.blames),
+        "detail": failure.detail,
+        "exit_code": failure.exit_code,
+    }
+
+
+def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
+    """Keys: trial, state, purpose, engine, settings, changes, objectives, broken_limits, failure, inactive, launches,
+    seconds, simulated, run_dir, fingerprint."""
+    pairs = zip(record.space.goals, row.values, strict=True)
+    return {
+        "trial": row.trial,
+        "state": row.state,
+        "purpose": row.last.purpose.value,
+        "engine": row.last.candidate.engine,
+        "settings": dict(row.last.candidate.values),
+        "changes": {knob: {"baseline": old, "value": new} for knob, (old, new) in row.changes.items()},
+        "objectives": {goal.label: measurement_document(value) for goal, value in pairs},
+        "broken_limits": dict(row.broken),
+        "failure": failure_document(row.failure),
+        "inactive": dict(row.inactive),
+        "launches": row.launches,
+        "seconds": row.seconds,
+        "simulated": row.simulated,
+        "run_dir": row.last.run_dir,
+        "fingerprint": row.last.candidate.fingerprint,
+    }
+
+
+def print_trials(store: Store, name: str, *, as_json: bool) -> None:
+    """Every trial of a study."""
+    record = store.study(name)
+    rows = summarise(record.space, store.attempts(name))
+    if as_json:
+        print_json({"study": name, "trials": [trial_document(record, row) for row in rows]})
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("trial", justify="right")
+    table.add_column("state")
+    for goal in record.space.goals:
+        table.add_column(f"{goal.label} {goal.metric.unit}", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for row in rows:
+        state = f"{row.state}: {row.failure.failure_class.value}" if row.failure is not None else row.state
+        engine = f"{row.last.candidate.engine}: " if len(record.space.engines) > 1 else ""
+        table.add_row(str(row.trial), state, *map(with_spread, row.values), engine + changes(row.changes))
+    out().print(table)
+    note = "± is half the 95 % interval within one launch"
+    out().print(f"{note}; {SIMULATED}, not measured" if record.simulated else note, style="dim")
+
+
+def level_document(level: LevelResult) -> dict[str, Any]:
+    """Keys: level, asked, completed, errors, duration_s, client_cpu_share, client_lag_ms, warnings, metrics."""
+    return {
+        "level": level.level,
+        "asked": level.asked,
+        "completed": level.completed,
+        "errors": dict(level.errors),
+        "duration_s": level.duration_s,
+        "client_cpu_share": level.client_cpu_share,
+        "client_lag_ms": level.client_lag_ms,
+        "warnings": list(level.warnings),
+        "metrics": [measurement_document(row) for row in level.measurements],
+    }
+
+
+def _find(rows: Sequence[TrialSummary], name: str, trial: int) -> TrialSummary:
+    for row in rows:
+        if row.trial == trial:
+            return row
+    raise StudyError(f"study {name} has no trial {trial}", hint=f"tuner study trials {name} lists them")
+
+
+def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> None:
+    """One trial in full, or the study's space file."""
+    record = store.study(name)
+    if trial is None:
+        document = {**_document(store, record), "space": record.space_text, "space_hash": record.space_hash}
+        if as_json:
+            print_json(document)
+        else:
+            out().print(record.space_text, markup=False, soft_wrap=True)
+        return
+    row = _find(summarise(record.space, store.attempts(name)), name, trial)
+    report = row.last.report
+    measured = report.outcome if report is not None and isinstance(report.outcome, Measured) else None
+    if as_json:
+        print_json(
+            {
+                **trial_document(record, row),
+                "argv": list(report.plan.argv) if report is not None and report.plan is not None else None,
+                "phase_seconds": {k.value: v for k, v in report.phase_seconds.items()} if report is not None else {},
+                "levels": [level_document(level) for level in measured.levels] if measured is not None else [],
+                "versions": dict(report.versions) if report is not None else {},
+                "machine": dict(report.machine) if report is not None else {},
+                "artifacts": dict(report.artifacts) if report is not None else {},
+                "notes": list(report.notes) if report is not None else [],
+            }
+        )
+        return
+    _print_trial(record, row, measured)
+
+
+def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | None) -> None:
+    label = f" ({SIMULATED})" if row.simulated else ""
+    out().print(f"trial {row.trial} of {record.name}{label}: {row.state}", style="bold", markup=False)
+    for knob, value in row.last.candidate.values.items():
+        note = f"   inactive: {row.inactive[knob]}" if knob in row.inactive else ""
+        mark = " *" if knob in row.changes else ""
+        out().print(f"  {knob}: {spell(value)}{mark}{note}", markup=False)
+    if row.failure is not None:
+        words = FAILURES[row.failure.failure_class].words
+        out().print(f"failed: {row.failure.failure_class.value} at {row.failure.phase.value}: {words}", markup=False)
+        for line in row.failure.evidence:
+            out().print(f"  {line}", style="dim", markup=False)
+    for label_, amount in row.broken.items():
+        out().print(f"over its limit: {label_} by {amount * 100:.1f} %", style="yellow", markup=False)
+    if measured is not None:
+        table = Table(box=None, header_style="bold", pad_edge=False)
+        table.add_column("metric")
+        for level in measured.levels:
+            table.add_column(f"C={level.level}", justify="right")
+        for metric in dict.fromkeys(m.metric for level in measured.levels for m in level.measurements):
+            cells = [
+                next((with_spread(m) for m in lv.measurements if m.metric is metric), "–") for lv in measured.levels
+            ]
+            table.add_row(f"{metric.value} ({metric.unit})", *cells)
+        out().print(table)
+    report = row.last.report
+    if report is not None:
+        phases = ", ".join(f"{phase.value} {number(seconds)} s" for phase, seconds in report.phase_seconds.items())
+        out().print(f"phases: {phases}", markup=False)
+        for note in report.notes:
+            out().print(f"note: {note}", markup=False)
+    out().print(f"files: {row.last.run_dir}", markup=False)
+
+
+def failure_rows(rows: Sequence[TrialSummary]) -> list[dict[str, Any]]:
+    """One document per class, most frequent first.
+
+    Keys: class, fault, words, count, phases, blames, seconds, evidence, log, trials.
+    """
+    groups: dict[str, list[TrialSummary]] = {}
+    for row in rows:
+        if row.failure is not None:
+            groups.setdefault(row.failure.failure_class.value, []).append(row)
+    documents = []
+    for name, members in sorted(groups.items(), key=lambda item: -len(item[1])):
+        failures = [row.failure for row in members if row.failure is not None]
+        policy = FAILURES[failures[0].failure_class]
+        blames = dict.fromkeys(blame for failure in failures for blame in failure.blames)
+        documents.append(
+            {
+                "class": name,
+                "fault": policy.fault,
+                "words": policy.words,
+                "count": len(members),
+                "phases": list(dict.fromkeys(failure.phase.value for failure in failures)),
+                "blames": list(blames),
+                "seconds": sum(row.seconds for row in members),
+                "evidence": next((f.evidence[0] for f in failures if f.evidence), None),
+                "log": f"{members[0].last.run_dir}/server.log",
+                "trials": [row.trial for row in members],
+            }
+        )
+    return documents
+
+
+def print_failures(store: Store, name: str, *, as_json: bool) -> None:
+    """A study's failures by class."""
+    record = store.study(name)
+    documents = failure_rows(summarise(record.space, store.attempts(name)))
+    if as_json:
+        print_json({"study": name, "failures": documents})
+        return
+    if not documents:
+        out().print("no failures")
+        return
+    for row in documents:
+        head = f"{row['class']} × {row['count']} at {', '.join(row['phases'])}, {duration(row['seconds'])}"
+        out().print(head, style="bold", markup=False)
+        out().print(f"  {row['words']}", markup=False)
+        if row["blames"]:
+            out().print(f"  blames: {', '.join(row['blames'])}", markup=False)
+        if row["evidence"]:
+            out().print(f"  {row['evidence']}", style="dim", markup=False)
+        out().print(f"  trials {', '.join(map(str, row['trials']))}; log: {row['log']}", markup=False)

@@ -1,0 +1,46 @@
+"""Numbers and settings as people read them; shared by every table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from tuner.domain.measurement import Measurement, SpreadKind
+from tuner.domain.values import Value, spell
+
+SIMULATED = "simulated"
+
+
+def number(value: float) -> str:
+    """Three or four significant digits: 63.6, 2,370, 0.153."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def with_spread(row: Measurement | None) -> str:
+    """`63.6 ±0.3`; the centre alone when the sample is too small for an interval, `–` when there is none."""
+    if row is None:
+        return "–"
+    if row.low is None or row.high is None or row.spread_kind is SpreadKind.NONE:
+        return number(row.center)
+    return f"{number(row.center)} ±{number((row.high - row.low) / 2)}"
+
+
+def gain(value: float, baseline: float | None) -> str:
+    """`+12.3 %` against the baseline, empty without one."""
+    return "" if not baseline else f"{(value / baseline - 1) * 100:+.1f} %"
+
+
+def changes(pairs: Mapping[str, tuple[Value, Value]]) -> str:
+    """`nccl_proto=LL, attention_backend=triton`; `baseline` when nothing differs."""
+    return ", ".join(f"{name}={spell(own)}" for name, (_, own) in pairs.items()) or "baseline"
+
+
+def duration(seconds: float) -> str:
+    """`45 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = round(seconds)
+    if whole < 90:
+        return f"{whole} s"
+    if whole < 5400:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

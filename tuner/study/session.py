@@ -1,0 +1,242 @@
+"""From what the user asked for to a running study: check everything first, then open, run and close."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner import __version__
+from tuner.domain.candidate import Candidate
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.outcome import Phase
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
+from tuner.engines.catalogue import catalogues
+from tuner.engines.plan import Place
+from tuner.errors import MachineUnfit, StudyError
+from tuner.execution.ray import RayExecutor
+from tuner.search.samplers import DEFAULT as DEFAULT_SAMPLER
+from tuner.search.study import open_search
+from tuner.spec import load_space
+from tuner.store import Store, default_url, driver_url
+from tuner.store.owner import this_process
+from tuner.study.events import StudyEvent
+from tuner.study.loop import LEASE_S, Coordinator, StudyEnd
+from tuner.study.stopping import StopSwitch
+from tuner.trial.assembly import EngineSetup, engine_setup
+from tuner.trial.deadlines import learn_limits
+from tuner.trial.machine import MachineFacts, machine_facts
+from tuner.trial.sweep import sweep
+
+RUNS_VARIABLE = "TUNER_RUNS"
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """What `tuner study start` was asked for; None leaves the space file's own value."""
+
+    space: str
+    name: str | None = None
+    trials: int | None = None
+    timeout_s: float | None = None
+    seed: int = 0
+    model: str | None = None
+    sampler: str = DEFAULT_SAMPLER
+
+    @property
+    def space_changes(self) -> dict[str, int | float | str]:
+        """Dotted path in the space file → value that replaces it."""
+        changes: dict[str, int | float | str | None] = {
+            "budget.trials": self.trials,
+            "budget.hours": None if self.timeout_s is None else self.timeout_s / 3600,
+            "model": self.model,
+        }
+        return {path: value for path, value in changes.items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A study that was checked and can start.
+
+    Attributes:
+        record: as it will be stored.
+        setups: engine → how it is launched here.
+        gpus: GPUs per launch; 0 for simulated engines.
+        machine: this machine.
+        warnings: what the space's checks found that does not forbid the study.
+    """
+
+    record: StudyRecord
+    setups: Mapping[str, EngineSetup]
+    gpus: int
+    machine: MachineFacts
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def baselines(self) -> dict[str, Candidate]:
+        """Engine → baseline, in the space's order."""
+        return {engine: setup.baseline_candidate for engine, setup in self.setups.items()}
+
+    def first_plan(self) -> LaunchPlan:
+        """The first launch, with the engine's usual ports filled in."""
+        setup = next(iter(self.setups.values()))
+        ports = tuple(range(30_000, 30_000 + setup.port_count))
+        place = Place("127.0.0.1", ports[0], ports[1:], tuple(range(self.gpus)))
+        return setup.plan(setup.baseline_candidate, place)
+
+
+def runs_root(study: str, attempts: list[AttemptRecord]) -> Path:
+    """Folder of a study's run directories: where its earlier launches are, else `$TUNER_RUNS` or `runs/` here."""
+    if attempts:
+        return Path(attempts[0].run_dir).parents[1]
+    return Path(os.environ.get(RUNS_VARIABLE) or "runs").absolute() / study
+
+
+def prepare_start(options: StartOptions, *, elsewhere: bool = False) -> Prepared:
+    """Read and check everything that a new study needs; nothing is written or started.
+
+    Args:
+        options: what was asked for.
+        elsewhere: trials will run on other machines, so engines and GPUs need not be here.
+
+    Raises:
+        SpecError: the space file is wrong.
+        MachineUnfit: an engine or the GPUs are missing.
+    """
+    loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes)
+    setups = _setups(loaded.space, elsewhere=elsewhere)
+    now = time.time()
+    record = StudyRecord(
+        name=options.name or f"{loaded.space.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
+        space=loaded.space,
+        space_text=loaded.text,
+        space_hash=loaded.hash,
+        sampler=options.sampler,
+        seed=options.seed,
+        simulated=any(setup.definition.simulated for setup in setups.values()),
+        tuner_version=__version__,
+        created_at=now,
+        overrides={key: str(value) for key, value in options.space_changes.items()},
+    )
+    return _prepared(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere)
+
+
+def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhere: bool = False) -> Prepared:
+    """Check that a stored study can go on here.
+
+    Args:
+        store: where it is stored.
+        name: of the study.
+        space: space file that the user believes it to have; a different one is refused.
+        elsewhere: trials will run on other machines.
+
+    Raises:
+        StudyError: no such study, or its space changed.
+        MachineUnfit: an engine or the GPUs are missing.
+    """
+    record = store.study(name)
+    if space is not None:
+        given = load_space(space, catalogues=catalogues(), overrides={})
+        if given.hash != record.space_hash:
+            raise StudyError(
+                f"{space} is not the space that study {name} was started with",
+                hint=f"resume without --space, or start a new study (`tuner study start --space {space}`)",
+            )
+    return _prepared(record, _setups(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
+
+
+def _setups(space: Space, *, elsewhere: bool) -> dict[str, EngineSetup]:
+    return {engine: engine_setup(space, engine, elsewhere=elsewhere) for engine in space.engines}
+
+
+def _prepared(
+    record: StudyRecord, setups: Mapping[str, EngineSetup], warnings: tuple[str, ...], *, elsewhere: bool
+) -> Prepared:
+    real = any(not setup.definition.simulated for setup in setups.values())
+    machine = machine_facts()
+    wanted = record.space.hardware
+    gpus = wanted.gpus if real else 0
+    if elsewhere:
+        # The nodes of the cluster check themselves when a trial starts there.
+        return Prepared(record, setups, gpus, machine, warnings)
+    if gpus > len(machine.gpus):
+        raise MachineUnfit(
+            f"the space wants {gpus} GPUs, this machine has {len(machine.gpus)}",
+            hint="run it on such a machine, join one with --ray-address, or lower hardware.gpus in the space file",
+        )
+    capability = wanted.compute_capability
+    if gpus and capability is not None and machine.gpus[0].compute_capability != capability:
+        found = machine.gpus[0].compute_capability
+        raise MachineUnfit(
+            f"the space is for compute capability {capability}, GPU 0 has {found}",
+            hint="choose the space file for this machine: tuner space list",
+        )
+    return Prepared(record, setups, gpus, machine, warnings)
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a study runs here: the Ray cluster to join (None starts Ray here), and launches at a time."""
+
+    ray_address: str | None = None
+    parallel: int = 1
+
+
+def learned_limits(attempts: list[AttemptRecord]) -> Mapping[Phase, float]:
+    """Seconds per phase for the next launch, learned from the launches that were measured."""
+    good = [a.report.phase_seconds for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
+    return learn_limits(good)
+
+
+def run_study(
+    prepared: Prepared,
+    store: Store,
+    options: RunOptions,
+    *,
+    storage_url: str | None,
+    notify: Callable[[StudyEvent], None],
+    stop: StopSwitch,
+) -> StudyEnd:
+    """Run a prepared study, new or resumed, until it ends.
+
+    Raises:
+        StudyError: another coordinator runs it.
+        MachineUnfit: Ray or its GPUs are not to be had.
+    """
+    record, owner = prepared.record, this_process()
+    store.acquire_coordinator(record.name, owner, LEASE_S)
+    try:
+        earlier = store.attempts(record.name)
+        root = runs_root(record.name, earlier)
+        # What an earlier coordinator left running must be gone before anything is measured.
+        sweep(root)
+        search = open_search(
+            record.space,
+            storage_url=driver_url(storage_url or default_url()),
+            study_name=record.name,
+            baselines=prepared.baselines,
+            seed=record.seed,
+            sampler=record.sampler,
+        )
+        executor = RayExecutor(gpus=prepared.gpus, parallel=options.parallel, address=options.ray_address)
+        try:
+            return Coordinator(
+                record,
+                store=store,
+                search=search,
+                executor=executor,
+                baselines=prepared.baselines,
+                owner=owner,
+                run_root=root,
+                gpus=prepared.gpus,
+                phase_limits=learned_limits,
+                notify=notify,
+                stop=stop,
+            ).run()
+        finally:
+            executor.close()
+    finally:
+        store.release_coordinator(record.name, owner)

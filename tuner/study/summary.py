@@ -1,0 +1,111 @@
+"""A study's launches as rows: one per trial, the last attempt deciding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Measured, Measurement
+from tuner.domain.outcome import Failure
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import Activity
+from tuner.domain.values import Value
+from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, violations
+
+
+@dataclass(frozen=True, slots=True)
+class TrialSummary:
+    """One trial.
+
+    Attributes:
+        trial: number.
+        launches: attempts so far.
+        last: the attempt that decides.
+        changes: knob → (baseline's value, own value).
+        values: the measurement of each objective, in the order of `Space.goals`; None where not measured.
+        broken: limits that the trial breaks → by how much, as a share of the bound.
+        failure: why there is no measurement, or None.
+        inactive: knobs that did not take effect → why.
+        seconds: of all its attempts.
+    """
+
+    trial: int
+    launches: int
+    last: AttemptRecord
+    changes: Mapping[str, tuple[Value, Value]]
+    values: tuple[Measurement | None, ...]
+    broken: Mapping[str, float] = field(default_factory=dict)
+    failure: Failure | None = None
+    inactive: Mapping[str, str] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether this is a launch of a baseline."""
+        return self.last.purpose in BASELINE_PURPOSES
+
+    @property
+    def state(self) -> str:
+        """`measured`, `over limit`, `failed`, `running` or `abandoned`."""
+        if self.last.state is AttemptState.MEASURED and self.broken:
+            return "over limit"
+        return self.last.state.value
+
+    @property
+    def simulated(self) -> bool:
+        """Whether the numbers are a model's."""
+        report = self.last.report
+        return report is not None and report.plan is not None and report.plan.simulated
+
+
+def baselines_of(attempts: Sequence[AttemptRecord]) -> Mapping[str, Candidate]:
+    """Engine → its baseline, from the launches that were made of it."""
+    return {a.candidate.engine: a.candidate for a in attempts if a.purpose in BASELINE_PURPOSES}
+
+
+def _row(measured: Measured, space: Space, index: int) -> Measurement | None:
+    goal = space.goals[index]
+    level = next((found for found in measured.levels if found.level == goal.level), None)
+    if level is None:
+        return None
+    return next((row for row in level.measurements if row.metric is goal.metric), None)
+
+
+def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSummary]:
+    """One row per trial, by number."""
+    reference = baseline_values(space, attempts)
+    baselines = baselines_of(attempts)
+    by_trial: dict[int, list[AttemptRecord]] = {}
+    for attempt in attempts:
+        by_trial.setdefault(attempt.trial, []).append(attempt)
+    rows = []
+    for trial, launches in sorted(by_trial.items()):
+        last = launches[-1]
+        outcome = last.report.outcome if last.report is not None else None
+        measured = outcome if isinstance(outcome, Measured) else None
+        baseline = baselines.get(last.candidate.engine)
+        excess = violations(space.limits, measured, reference) if measured is not None else {}
+        rows.append(
+            TrialSummary(
+                trial=trial,
+                launches=len(launches),
+                last=last,
+                changes=last.candidate.differs_from(baseline) if baseline is not None else {},
+                values=tuple(
+                    _row(measured, space, index) if measured is not None else None for index in range(len(space.goals))
+                ),
+                broken={label: amount for label, amount in excess.items() if amount > 0},
+                failure=outcome if isinstance(outcome, Failure) else None,
+                inactive=_inactive(last),
+                seconds=sum((a.finished_at or a.started_at) - a.started_at for a in launches),
+            )
+        )
+    return rows
+
+
+def _inactive(attempt: AttemptRecord) -> dict[str, str]:
+    if attempt.report is None:
+        return {}
+    return {item.knob: item.reason for item in attempt.report.activity if item.state is Activity.INACTIVE}

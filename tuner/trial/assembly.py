@@ -1,0 +1,66 @@
+"""Everything that one launch of an engine needs to know, put together from the space, the launcher and the machine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.space import Space
+from tuner.engines.catalogue import load_catalogue
+from tuner.engines.definition import EngineDefinition, load_definition
+from tuner.engines.installed import Installed, find_engine
+from tuner.engines.plan import FixedSettings, Place, build_plan
+from tuner.spec import BaselineSettings, baseline_of
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSetup:
+    """One engine of a space, ready to be launched on this machine."""
+
+    space: Space
+    definition: EngineDefinition
+    installed: Installed
+    catalogue: FlagCatalogue
+    baseline: BaselineSettings
+
+    @property
+    def baseline_candidate(self) -> Candidate:
+        """The user's present configuration."""
+        return Candidate.of(self.space, self.definition.name, self.baseline.values)
+
+    @property
+    def port_count(self) -> int:
+        """Ports that a launch reserves: HTTP and the engine's side ports."""
+        return 1 + len(self.definition.extra_ports)
+
+    def plan(self, candidate: Candidate, place: Place) -> LaunchPlan:
+        """The launch of a candidate at a place."""
+        fixed = FixedSettings(self.baseline.flags, self.baseline.env)
+        plan = build_plan(
+            self.definition, self.catalogue, self.space, candidate, fixed, place, version=self.installed.version
+        )
+        # The program's full path: an exported server that is started from another folder is still the same one.
+        program = self.installed.program
+        return replace(plan, argv=(*program, *plan.argv[len(program) :]))
+
+
+def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> EngineSetup:
+    """Look up everything about one engine of a space.
+
+    Args:
+        space: the space.
+        engine: one of its engines.
+        elsewhere: the engine will run on other nodes: it need not be installed here.
+
+    Raises:
+        UserError: unknown engine, or no flag catalogue for it.
+        MachineUnfit: the engine is not installed here.
+        SpecError: the baseline cannot be derived.
+    """
+    definition = load_definition(engine)
+    command = space.engines[engine].command
+    installed = Installed(definition.program(command), None) if elsewhere else find_engine(definition, command)
+    catalogue = load_catalogue(engine, space.engines[engine].version or installed.version)
+    return EngineSetup(space, definition, installed, catalogue, baseline_of(space, engine, catalogue))

@@ -1,0 +1,293 @@
+"""One candidate from launch to outcome, on the machine that has the GPUs.
+
+preflight → plan → launch → one token → what runs now? → warm-up and load levels → tear-down with proof. Whatever goes
+wrong on the way becomes a `Failure` with class, phase and evidence; only a defect of tuner raises.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.measurement import LevelResult, Measured
+from tuner.domain.outcome import Failure, FailureClass, Observation, Phase
+from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
+from tuner.engines.activity import knob_activity
+from tuner.engines.control import ControlPlane, NotReadyError
+from tuner.engines.failures import explain, is_fatal_line
+from tuner.engines.phasemarks import phase_of_line
+from tuner.engines.plan import Place
+from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.trial.assembly import EngineSetup, engine_setup
+from tuner.trial.deadlines import PhaseDeadlines
+from tuner.trial.gpu import GpuProbe, open_nvml
+from tuner.trial.hostlocks import lock_gpus
+from tuner.trial.machine import machine_facts
+from tuner.trial.ports import reserve_ports
+from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
+from tuner.trial.protocol import MeasurementFailed, measure
+from tuner.trial.script import PLAN, SCRIPT
+from tuner.trial.serving import ServingWatch
+from tuner.trial.watchdog import FailureKind, LaunchFailed, wait_ready
+
+HOST = "127.0.0.1"
+_PROBE_PROMPT = "The"
+_PROBE_TIMEOUT_S = 60.0
+_OBSERVATIONS = {
+    FailureKind.EXITED: Observation.EXITED,
+    FailureKind.FATAL_LINE: Observation.EXITED,
+    FailureKind.HUNG: Observation.HUNG,
+    FailureKind.DEADLINE: Observation.DEADLINE,
+}
+Notify = Callable[[TrialEvent], None]
+Cancelled = Callable[[], bool]
+
+
+@dataclass(slots=True)
+class _Notes:
+    """What is learned on the way; goes into the report even when the trial fails."""
+
+    plan: LaunchPlan | None = None
+    phase_seconds: dict[Phase, float] = field(default_factory=dict)
+    activity: tuple[KnobActivity, ...] = ()
+    artifacts: dict[str, str] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    phase: Phase = Phase.PREFLIGHT
+
+
+class _CancelledError(Exception):
+    """The coordinator asked for the end of this trial."""
+
+
+def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, cancelled: Cancelled) -> TrialReport:
+    """Launch, measure and tear down one candidate.
+
+    Args:
+        request: what to do.
+        gpus: device indices for the server; as many as the request wants.
+        notify: called with every step, from this thread.
+        cancelled: asked often; True ends the trial after its tear-down.
+
+    Returns:
+        The report; its outcome is a Failure of class `lost_worker` when the trial was cancelled.
+    """
+    notes = _Notes()
+    started = time.time()
+    try:
+        setup = engine_setup(request.space, request.candidate.engine)
+        outcome = _run(request, setup, gpus, notes, notify, cancelled)
+        versions = {request.candidate.engine: setup.installed.version or "unknown"}
+    except (MachineUnfit, UserError) as error:
+        outcome, versions = _preflight_failure(error), {}
+    return TrialReport(
+        outcome=outcome,
+        plan=notes.plan,
+        phase_seconds=notes.phase_seconds,
+        activity=notes.activity,
+        versions=versions,
+        machine=machine_facts().summary(),
+        artifacts=notes.artifacts,
+        started_at=started,
+        finished_at=time.time(),
+        notes=tuple(notes.texts),
+    )
+
+
+def _preflight_failure(error: MachineUnfit | UserError) -> Failure:
+    kind = FailureClass.BAD_FLAG if isinstance(error, SpecError) else FailureClass.ENV_SETUP
+    return Failure(kind, Phase.PREFLIGHT, (error.message,), detail=error.hint or "")
+
+
+def _run(
+    request: TrialRequest,
+    setup: EngineSetup,
+    gpus: tuple[int, ...],
+    notes: _Notes,
+    notify: Notify,
+    cancelled: Cancelled,
+) -> Outcome:
+    """Reserve GPUs and ports, launch, and measure; the server is gone when this returns."""
+    run_dir = Path(request.run_dir)
+    probe = open_nvml()
+    with lock_gpus(gpus) as devices, reserve_ports(setup.port_count) as ports:
+        place = Place(HOST, ports.ports[0], ports.ports[1:], gpus)
+        plan = notes.plan = setup.plan(request.candidate, place)
+        trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
+        try:
+            handle = launch(plan, run_dir, holds=[*devices.locks, *ports.locks], gpus=probe)
+        except LaunchRefused as error:
+            return Failure(FailureClass.ENV_SETUP, Phase.SPAWN, (error.message,))
+        with handle:
+            outcome = trial.measured(handle)
+            notes.phase = Phase.TEARDOWN
+            trial.say("tear-down")
+        proof = handle.close()
+        notes.phase_seconds[Phase.TEARDOWN] = proof.seconds
+        notes.texts += proof.notes
+        notes.artifacts |= _files(run_dir)
+        if proof.is_clean:
+            return outcome
+        notes.texts.append(str(proof))
+        if proof.gpus:
+            return Failure(FailureClass.GPU_BUSY, Phase.TEARDOWN, tuple(map(str, proof.gpus)))
+        return outcome
+
+
+def _files(run_dir: Path) -> dict[str, str]:
+    """Kind → path relative to the run directory, of what every launch writes."""
+    kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG}
+    found = {kind: name for kind, name in kinds.items() if (run_dir / name).is_file()}
+    raw = {f"requests:{path.name}": str(path.relative_to(run_dir)) for path in sorted(run_dir.glob("requests/*"))}
+    return {**found, **raw}
+
+
+class _Trial:
+    """One launched server, from its first token to its last request."""
+
+    def __init__(
+        self,
+        request: TrialRequest,
+        setup: EngineSetup,
+        plan: LaunchPlan,
+        notes: _Notes,
+        notify: Notify,
+        cancelled: Cancelled,
+        probe: GpuProbe | None,
+    ) -> None:
+        self._request = request
+        self._setup = setup
+        self._plan = plan
+        self._notes = notes
+        self._notify = notify
+        self._cancelled = cancelled
+        self._gpus = probe
+
+    def say(self, text: str) -> None:
+        """Tell the coordinator where the trial is."""
+        self._notify(TrialEvent(time.time(), self._notes.phase, text))
+
+    def measured(self, handle: ServerHandle) -> Outcome:
+        """Wait for the first token, then measure; every way to fail becomes a Failure."""
+        try:
+            with ControlPlane(self._plan.base_url, self._setup.definition) as control:
+                model = self._wait_ready(handle, control)
+                return self._benchmark(handle, control, model)
+        except LaunchFailed as error:
+            self._notes.phase_seconds |= error.phase_seconds
+            self._notes.artifacts |= error.evidence
+            return self._explained(handle, error)
+        except _CancelledError:
+            return Failure(FailureClass.LOST_WORKER, self._notes.phase, detail="stopped on request")
+
+    # ---- start-up
+
+    def _wait_ready(self, handle: ServerHandle, control: ControlPlane) -> str:
+        """Name of the served model, once it has generated a token."""
+        self._notes.phase = Phase.SPAWN
+        self.say("launching")
+        served: list[str] = []
+        phase_of = phase_of_line(self._plan.engine)
+
+        def one_token() -> bool:
+            try:
+                model = control.served_model()
+                control.complete(model, _PROBE_PROMPT, max_tokens=1, timeout_s=_PROBE_TIMEOUT_S)
+            except NotReadyError:
+                return False
+            served.append(model)
+            return True
+
+        def phase_seen(line: str) -> Phase | None:
+            if self._cancelled():
+                raise _CancelledError
+            phase = phase_of(line)
+            if phase is not None and phase is not self._notes.phase:
+                self._notes.phase = phase
+                self.say("")
+            return phase
+
+        ready = wait_ready(
+            handle,
+            one_token,
+            phase_seen,
+            PhaseDeadlines.of(self._request.space.budget.launch_timeout_s, self._request.phase_limits),
+            is_fatal_line(self._plan.engine),
+            gpus=self._gpus,
+        )
+        self._notes.phase_seconds |= ready.phase_seconds
+        return served[0]
+
+    # ---- benchmark
+
+    def _benchmark(self, handle: ServerHandle, control: ControlPlane, model: str) -> Outcome:
+        info = control.server_info()
+        candidate = self._request.candidate
+        knobs = self._request.space.knobs_of(candidate.engine)
+        self._notes.activity = knob_activity(candidate, knobs, self._setup.catalogue, info)
+        self._notes.phase = Phase.SERVING
+        limit_s = self._request.space.budget.benchmark_timeout_s
+        watch = ServingWatch(handle, timeout_s=limit_s, is_fatal=is_fatal_line(self._plan.engine), gpus=self._gpus)
+        began = time.monotonic()
+        try:
+            levels = measure(
+                self._plan.base_url,
+                model,
+                self._request.workload,
+                seed=self._request.seed,
+                time_scale=_time_scale(info),
+                flush=control.flush,
+                on_progress=lambda progress: self.say(str(progress)),
+                should_abort=lambda: self._cancelled() or watch.is_over(),
+                raw_dir=handle.run_dir / "requests",
+            )
+        except MeasurementFailed as error:
+            if self._cancelled():
+                raise _CancelledError from error
+            raise watch.stalled(str(error)) from error
+        # A crash after the last request fails the trial too.
+        watch.check()
+        self._notes.phase_seconds[Phase.SERVING] = time.monotonic() - began
+        return _complete(levels, simulated=self._plan.simulated)
+
+    def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:
+        """The class of a failure, from the log and from what was seen outside."""
+        if error.kind is FailureKind.FOREIGN_PORT:
+            return Failure(FailureClass.PORT_IN_USE, error.phase, (error.observation,))
+        found = explain(
+            handle.run_dir / LOG,
+            engine=self._plan.engine,
+            exit_code=error.exit_code,
+            settings=_settings(self._plan, self._request),
+            observation=_OBSERVATIONS[error.kind],
+            phase=error.phase,
+        )
+        if found is None:
+            found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)
+        evidence = found.evidence or (error.observation,)
+        return replace(found, evidence=evidence, detail=found.detail or error.observation)
+
+
+def _complete(levels: tuple[LevelResult, ...], *, simulated: bool) -> Outcome:
+    """A request that failed or came short makes its level, and so the launch, incomparable."""
+    for level in levels:
+        if not level.valid:
+            lines = tuple(f"C={level.level}: {count} × {text}" for text, count in level.errors.items())
+            detail = f"{level.completed} of {level.asked} requests completed at C={level.level}"
+            return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail=detail)
+    return Measured(levels, simulated=simulated)
+
+
+def _settings(plan: LaunchPlan, request: TrialRequest) -> Mapping[str, str]:
+    """Variables and flags that this candidate set, by the name under which they reach the engine."""
+    knobs = request.space.knobs_of(plan.engine)
+    values = request.candidate.values.items()
+    return {(knobs[name].env or knobs[name].flag or name): str(value) for name, value in values if value is not None}
+
+
+def _time_scale(info: Mapping[str, object] | None) -> float:
+    """How much faster than a wall clock the server's own clock runs; only simulated servers say so."""
+    scale = (info or {}).get("time_scale", 1.0)
+    return float(scale) if isinstance(scale, int | float) and (info or {}).get("simulated") is True else 1.0
