@@ -14,7 +14,7 @@ from tuner.domain.values import Scalar, spell
 FlagKind = Literal["value", "switch", "toggle", "list", "json"]
 """`switch` takes no value; `toggle` takes none and has a `--no-` form; `list` takes several words."""
 
-FlagType = Literal["int", "float", "str", "json"]
+FlagType = Literal["int", "float", "str", "json", "bool"]
 
 CatalogueLookup = Callable[[str | None], "FlagCatalogue"]
 """Version (None: the newest known) → the catalogue that applies to it, perhaps that of the nearest older version."""

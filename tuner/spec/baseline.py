@@ -18,7 +18,7 @@ from tuner.secrets import is_secret_name
 from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.findings import Findings, Place
-from tuner.spec.settings import OWN_FLAGS, Landing, landing_of, resolve_flag
+from tuner.spec.settings import OWN_FLAGS, Landing, knob_place, landing_of, resolve_flag
 from tuner.yamlfile import Document
 
 _TRUE, _FALSE = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no", ""})
@@ -79,7 +79,7 @@ def derive_baseline(
             findings.error((*place, "set", name), f"{engine} has no knob {name}", key=True)
     for name, knob in knobs.items():
         if name not in part.baseline.set:
-            values[name] = _left_alone(name, knob, catalogue, place, findings)
+            values[name] = _left_alone(space, engine, name, catalogue, findings)
             continue
         values[name] = value = part.baseline.set[name]
         if not knob.allows(value):
@@ -95,8 +95,9 @@ def _values_of(knob: Knob) -> str:
     return f"its values: {', '.join(map(spell, knob.grid))}"
 
 
-def _left_alone(name: str, knob: Knob, catalogue: FlagCatalogue, place: Place, findings: Findings) -> Value:
+def _left_alone(space: Space, engine: str, name: str, catalogue: FlagCatalogue, findings: Findings) -> Value:
     """The value of a knob that the baseline leaves to the engine."""
+    knob = space.knobs_of(engine)[name]
     if knob.allows(None):
         return None
     if knob.default is not None and knob.allows(knob.default):
@@ -112,10 +113,9 @@ def _left_alone(name: str, knob: Knob, catalogue: FlagCatalogue, place: Place, f
             for value in (spec.default, str(spec.default)):
                 if knob.allows(value):
                     return value
-    message = f"say what the baseline is: nothing tells what {name} is when it is left out"
-    findings.error(
-        place, message, f"give the knob a `default`, add `unset` to its values, or `baseline: set: {name}: …`"
-    )
+    message = f"say what the baseline of {engine} is: nothing tells the value of this knob when it is left out"
+    hint = f"give it a `default`, add `unset` to its values, or write `baseline: {{set: {{{name}: …}}}}` for {engine}"
+    findings.error(knob_place(space, engine, name), message, hint, key=True)
     return None
 
 
@@ -154,9 +154,9 @@ class _Split:
     def settings(self) -> BaselineSettings:
         flags = self._deal_flags()
         env = self._deal_env()
-        for name, knob in self._knobs.items():
+        for name in self._knobs:
             if name not in self._values:
-                self._values[name] = _left_alone(name, knob, self._catalogue, self._place, self._findings)
+                self._values[name] = _left_alone(self._space, self._engine, name, self._catalogue, self._findings)
         part = self._space.engines[self._engine]
         ordered = {name: self._values[name] for name in self._knobs}
         return BaselineSettings(ordered, {**flags, **part.flags}, {**env, **part.env})
