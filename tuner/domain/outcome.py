@@ -67,6 +67,19 @@ class Action(StrEnum):
     STOP = "stop"
 
 
+class Observation(StrEnum):
+    """What was seen of a launch from outside, beside its log.
+
+    `hung`: no progress, though the process lives; `deadline`: a phase took longer than it may; `exited`: the process
+    ended by itself; `running`: it runs and nothing is wrong with it.
+    """
+
+    HUNG = "hung"
+    DEADLINE = "deadline"
+    EXITED = "exited"
+    RUNNING = "running"
+
+
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One launch that did not yield a measurement; never a number.
