@@ -34,3 +34,8 @@ def spaces_dirs() -> tuple[Path, ...]:
     """Folders with space files, the user's before the shipped one."""
     chosen = os.environ.get("TUNER_SPACES")
     return (*([Path(chosen)] if chosen else []), _shipped("search_spaces"))
+
+
+def checkout_dir() -> Path | None:
+    """The source checkout that this package runs from, or None when it was installed as a wheel."""
+    return None if (_PACKAGE / "_bundled").is_dir() else _PACKAGE.parent

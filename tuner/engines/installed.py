@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 from tuner.engines.definition import EngineDefinition
@@ -12,22 +15,36 @@ from tuner.errors import MachineUnfit
 from tuner.resources import checkout_dir
 
 _ASK = """\
-import importlib.metadata as metadata, sys
+import importlib.metadata as metadata, json, sys
+found = {}
 for name in sys.argv[1:]:
     try:
-        print(metadata.version(name)); break
+        found[name] = metadata.version(name)
     except metadata.PackageNotFoundError:
-        continue
+        pass
+print(json.dumps(found))
 """
+# Packages whose version changes what a setting does; NCCL's comes with torch's wheel, not with the engine.
+_COMPANIONS = (
+    "torch", "nvidia-nccl-cu12", "nvidia-nccl-cu13", "flashinfer-python", "sgl-kernel", "sglang-kernel",
+    "triton", "transformers",
+)  # fmt: skip
 _TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """A usable engine: the full path of its program and its version (None if it does not say)."""
+    """A usable engine.
+
+    Attributes:
+        program: full path of its program, and arguments that belong to it.
+        version: its version, None if it does not say.
+        packages: versions of the packages beside it that matter (torch, NCCL …).
+    """
 
     program: tuple[str, ...]
     version: str | None
+    packages: Mapping[str, str] = field(default_factory=dict)
 
 
 def _resolve(program: str) -> str | None:
@@ -49,18 +66,17 @@ def _interpreter(program: str) -> str | None:
     return str(beside) if beside.is_file() else None
 
 
-def _version(definition: EngineDefinition, program: str) -> str | None:
-    python = _interpreter(program)
-    if python is None or not definition.distributions:
-        return None
+@cache
+def _packages(python: str, names: tuple[str, ...]) -> Mapping[str, str]:
+    """Versions of distributions in an interpreter's environment; those that are not there are left out."""
     try:
         answer = subprocess.run(
-            [python, "-c", _ASK, *definition.distributions],
-            capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
-        )  # fmt: skip
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() or None
+            [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
+        )
+        found: dict[str, str] = json.loads(answer.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return {}
+    return found
 
 
 def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = None) -> Installed:
@@ -81,10 +97,15 @@ def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = 
             f"engine {definition.name} is not installed: {program} was not found",
             hint=f"install it in an environment of its own and set {where} in the space file to its program",
         )
-    version = definition.version or _version(definition, found)
-    if version is None and definition.distributions and _interpreter(found) is not None:
+    python = _interpreter(found)
+    if python is None or not definition.distributions:
+        # A wrapper script or a container command: nobody to ask, the log and the server will tell.
+        return Installed((found, *rest), definition.version)
+    packages = _packages(python, (*definition.distributions, *_COMPANIONS))
+    version = next((packages[name] for name in definition.distributions if name in packages), None)
+    if version is None:
         raise MachineUnfit(
             f"engine {definition.name} is not installed in the environment of {found}",
             hint=f"install {definition.distributions[0]} there, or set {where} in the space file",
         )
-    return Installed((found, *rest), version)
+    return Installed((found, *rest), version, {n: v for n, v in packages.items() if n not in definition.distributions})

@@ -135,8 +135,8 @@ def build_plan(
             env[side.env] = str(port)
         elif side.flag is not None:
             argv += [side.flag, str(port)]
-    for name, (value, split) in flags.items():
-        argv += _flag_arguments(name, value, catalogue, split=split)
+    for name, (given, split) in flags.items():
+        argv += _flag_arguments(name, given, catalogue, split=split)
     if place.gpus:
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.gpus))
     return LaunchPlan(

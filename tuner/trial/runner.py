@@ -79,7 +79,7 @@ def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, c
     try:
         setup = engine_setup(request.space, request.candidate.engine)
         outcome = _run(request, setup, gpus, notes, notify, cancelled)
-        versions = {request.candidate.engine: setup.installed.version or "unknown"}
+        versions = {request.candidate.engine: setup.installed.version or "unknown", **setup.installed.packages}
     except (MachineUnfit, UserError) as error:
         outcome, versions = _preflight_failure(error), {}
     return TrialReport(

@@ -1,0 +1,140 @@
+"""What would stop a study on this machine? Looks, and changes nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from tuner.engines.definition import load_definitions
+from tuner.engines.installed import find_engine
+from tuner.errors import MachineUnfit, TunerError
+from tuner.store import default_url, open_store
+from tuner.trial.machine import MachineFacts, machine_facts
+from tuner.trial.ports import reserve_ports
+
+_GIB = 2**30
+_BUSY_MIB = 1024
+_SHM_GIB = 1.0
+_DISK_GIB = 5.0
+_PORTS = 8
+
+
+class State(StrEnum):
+    """How a check ended: `fail` stops a study, `warn` may spoil its numbers."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at; `advice` says what to do about it."""
+
+    name: str
+    state: State
+    found: str
+    advice: str = ""
+
+
+def examine(storage: str | None = None) -> list[Check]:
+    """Run every check.
+
+    Args:
+        storage: database URL to try; None takes the default.
+    """
+    machine = machine_facts()
+    return [
+        Check(
+            "machine", State.OK, f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:.0f} GiB, {machine.kernel}"
+        ),
+        *_gpus(machine),
+        *_environment(machine),
+        *_engines(),
+        _ports(),
+        _shared_memory(),
+        _disk(),
+        _storage(storage),
+    ]
+
+
+def _gpus(machine: MachineFacts) -> Iterator[Check]:
+    if not machine.gpus:
+        yield Check("GPUs", State.WARN, "none found", "only CPU engines and the simulated engine can be studied here")
+        return
+    driver = f"driver {machine.driver}, CUDA {machine.cuda}"
+    yield Check("driver", State.OK, driver)
+    for gpu in machine.gpus:
+        used, total = gpu.memory_used_mib, gpu.memory_total_mib
+        text = f"{gpu.name}, compute capability {gpu.compute_capability}, {used} of {total} MiB in use"
+        busy = used > _BUSY_MIB
+        advice = "another process holds memory: nvidia-smi names it" if busy else ""
+        yield Check(f"GPU {gpu.index}", State.WARN if busy else State.OK, text, advice)
+    if machine.links:
+        yield Check("topology", State.OK, ", ".join(f"{pair} {link}" for pair, link in machine.links.items()))
+
+
+def _environment(machine: MachineFacts) -> Iterator[Check]:
+    """Settings from outside that every launch would inherit without being asked."""
+    stray = sorted(name for name in os.environ if name.startswith("NCCL_"))
+    if stray:
+        text = ", ".join(f"{name}={os.environ[name]}" for name in stray)
+        yield Check("NCCL variables", State.OK, f"{text} (not passed on: a launch gets only what its space says)")
+    if machine.nccl_files:
+        advice = "they change the baseline of every launch; move them away, or say so with the results"
+        yield Check("NCCL files", State.WARN, ", ".join(machine.nccl_files), advice)
+    governor = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    if governor.is_file() and (mode := governor.read_text().strip()) != "performance":
+        yield Check("CPU governor", State.WARN, mode, "host-bound settings scatter less with `performance`")
+
+
+def _engines() -> Iterator[Check]:
+    for definition in load_definitions():
+        try:
+            found = find_engine(definition)
+        except MachineUnfit as error:
+            yield Check(f"engine {definition.name}", State.WARN, error.message, error.hint or "")
+            continue
+        beside = ", ".join(f"{name} {version}" for name, version in found.packages.items())
+        text = f"{found.version or 'version unknown'} ({found.program[0]})" + (f"; {beside}" if beside else "")
+        yield Check(f"engine {definition.name}", State.OK, text)
+
+
+def _ports() -> Check:
+    try:
+        with reserve_ports(_PORTS) as lease:
+            return Check("ports", State.OK, f"free, e.g. {lease.ports[0]}")
+    except MachineUnfit as error:
+        return Check("ports", State.FAIL, error.message, error.hint or "")
+
+
+def _shared_memory() -> Check:
+    shm = Path("/dev/shm")
+    if not shm.is_dir():
+        return Check("shared memory", State.WARN, "no /dev/shm", "engines with several ranks need it")
+    size = shutil.disk_usage(shm).total / _GIB
+    small = size < _SHM_GIB
+    advice = "run the container with --ipc=host or a larger --shm-size" if small else ""
+    return Check("shared memory", State.WARN if small else State.OK, f"/dev/shm has {size:.1f} GiB", advice)
+
+
+def _disk() -> Check:
+    free = shutil.disk_usage(Path.cwd()).free / _GIB
+    low = free < _DISK_GIB
+    advice = "logs and raw records need room; free some, or set TUNER_RUNS" if low else ""
+    return Check("disk", State.WARN if low else State.OK, f"{free:.0f} GiB free here", advice)
+
+
+def _storage(url: str | None) -> Check:
+    chosen = url or default_url()
+    if chosen.startswith("sqlite:///") and not Path(chosen.removeprefix("sqlite:///")).exists():
+        return Check("storage", State.OK, f"{chosen} (will be made)")
+    try:
+        with open_store(chosen, create=False) as store:
+            return Check("storage", State.OK, f"{store.url}: {len(store.studies())} studies")
+    except TunerError as error:
+        return Check("storage", State.FAIL, error.message, error.hint or "")
