@@ -139,7 +139,9 @@ def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhe
     """
     record = store.study(name)
     if space is not None:
-        given = load_space(space, catalogues=catalogues(), overrides={})
+        # The budget may change on resume, and is no part of the hash.
+        changes = {path: text for path, text in record.overrides.items() if not path.startswith("budget.")}
+        given = load_space(space, catalogues=catalogues(), overrides=changes)
         if given.hash != record.space_hash:
             raise StudyError(
                 f"{space} is not the space that study {name} was started with",
