@@ -6,16 +6,21 @@ import re
 from collections.abc import Mapping
 
 HIDDEN = "***"
-_NAME = re.compile(r"(?i)(token|secret|passw|api[_-]?key|credential|authorization|private[_-]?key)")
-_URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
-_ASSIGNMENT = re.compile(
-    r"(?i)(?P<head>\b[A-Z0-9_-]*(?:token|secret|passw(?:or)?d|api[_-]?key|credential)[A-Z0-9_-]*\s*[=:]\s*)"
-    r"(?P<quote>['\"]?)(?P<value>[^\s'\",}]+)"
+_ALWAYS = r"secret|passw(?:or)?d|passphrase|api[_-]?key|credential|authorization|private[_-]?key"
+# A token is a secret when it is the last word of a name (`HF_TOKEN`, `--hf-token`, `AUTH_TOKEN_2`). Anywhere else, and
+# in the plural, it is the unit that this program measures: `--long-prefill-token-threshold`, `NEW_TOKEN_RATIO`.
+_NAME = re.compile(rf"(?i)(?:{_ALWAYS}|token(?:[_-]?\d+)?$)")
+_HARMLESS = re.compile(
+    r"(?i)(?:allow[_-]credentials$|(?:per|new|next|first|draft|bos|eos|pad|unk|stop|mask|image)[_-]?token$)"
 )
+_URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
 _BEARER = re.compile(r"(?i)(?P<head>\bbearer\s+)[A-Za-z0-9._~+/=-]+")
 _KNOWN = re.compile(r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,})")
-# Names that look secret and are not: token counts and tokenizer settings are what this program is about.
-_HARMLESS = re.compile(r"(?i)(tokens\b|tokeniz|token_?(num|count|limit|budget|interval|threshold|ids?)|detoken)")
+# `NAME=value`, `name: value`, `"name": "value"`, `--name value`, the value in quotes or not; but "ITL per token: 12".
+_ASSIGNMENT = re.compile(
+    rf"(?i)(?<!per )(?P<name>[A-Z0-9_-]*(?:{_ALWAYS}|token)[A-Z0-9_-]*)(?P<sep>['\"]?\s*[=:]\s*|(?<=[A-Z0-9])\s+)"
+    r"(?P<value>(?P<quote>['\"])(?:(?!(?P=quote)).)+(?P=quote)|[^\s'\",}]+)"
+)
 
 
 def is_secret_name(name: str) -> bool:
@@ -28,13 +33,17 @@ def redact(text: str) -> str:
     text = _URL_PASSWORD.sub(rf"\g<head>:{HIDDEN}@", text)
     text = _BEARER.sub(rf"\g<head>{HIDDEN}", text)
     text = _KNOWN.sub(HIDDEN, text)
+    return _ASSIGNMENT.sub(_hide_value, text)
 
-    def hide(match: re.Match[str]) -> str:
-        if not is_secret_name(match["head"]):
-            return match[0]
-        return f"{match['head']}{match['quote']}{HIDDEN}"
 
-    return _ASSIGNMENT.sub(hide, text)
+def _hide_value(match: re.Match[str]) -> str:
+    follows = match["sep"].isspace()
+    if not is_secret_name(match["name"]) or (follows and not match["name"].startswith("--")):
+        return match[0]
+    if follows and match["value"].startswith("-"):
+        return match[0]  # a switch; the next flag is not its value
+    quote = match["quote"] or ""
+    return f"{match['name']}{match['sep']}{quote}{HIDDEN}{quote}"
 
 
 def redact_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -6,7 +6,7 @@ Every text and JSON column of tuner's tables has one of these types, so cleaning
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from sqlalchemy import JSON, Dialect, Text
 from sqlalchemy.types import TypeDecorator
@@ -33,12 +33,16 @@ def clean_document(document: object) -> JsonValue:
     if isinstance(document, Sequence):
         before = [None, *document]
         return [
-            _value_of(flag, item) if isinstance(flag, str) and flag.startswith("-") else clean_document(item)
+            _value_of(flag, item) if _is_flag(flag) and not _is_flag(item) else clean_document(item)
             for flag, item in zip(before, document, strict=False)
         ]
     if document is None or isinstance(document, bool | int | float):
         return document
     raise TypeError(f"not a JSON value: {type(document).__name__}")
+
+
+def _is_flag(item: object) -> TypeGuard[str]:
+    return isinstance(item, str) and item.startswith("-")
 
 
 def _value_of(name: str, value: object) -> JsonValue:

@@ -1,0 +1,73 @@
+"""What counts as a secret, and what only sounds like one."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.secrets import is_secret_name, redact, redact_env
+
+SECRET_NAMES = ["HF_TOKEN", "--hf-token", "token", "GITHUB_TOKEN", "AUTH_TOKEN_2", "--api-key", "--admin-api-key",
+                "OPENAI_API_KEY", "apikey", "PGPASSWORD", "passwd", "--ssl-keyfile-password", "AWS_SECRET_ACCESS_KEY",
+                "Authorization", "SSH_PRIVATE_KEY", "GOOGLE_CREDENTIALS"]  # fmt: skip
+# Flags and variables of SGLang and vLLM.
+SETTING_NAMES = ["--max-num-batched-tokens", "--long-prefill-token-threshold", "--tokenizer", "--tokenizer-mode",
+                 "--speculative-token-map", "--kt-max-deferred-experts-per-token", "--max-total-tokens",
+                 "--prefill-delayer-token-usage-low-watermark", "SGLANG_INIT_NEW_TOKEN_RATIO", "TOKENSPEED_MLA",
+                 "SGLANG_CLIP_MAX_NEW_TOKENS_ESTIMATION", "--allow-credentials", "--ssl-keyfile",
+                 "eos_token"]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SECRET_NAMES)
+def test_names_of_secrets_are_known(name: str) -> None:
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize("name", SETTING_NAMES)
+def test_settings_of_the_engines_are_no_secrets(name: str) -> None:
+    assert not is_secret_name(name)
+    assert redact(f"{name} 128") == f"{name} 128"
+    assert redact(f"{name}=128") == f"{name}=128"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("HF_TOKEN=abc123", "HF_TOKEN=***"),
+        ("export HF_TOKEN='abc 123'", "export HF_TOKEN='***'"),
+        ("serve --api-key abc --port 1", "serve --api-key *** --port 1"),
+        ("serve --api-key=abc --port 1", "serve --api-key=*** --port 1"),
+        ('{"api_key": "abc", "n": 1}', '{"api_key": "***", "n": 1}'),
+        ("password: abc", "password: ***"),
+        ("postgresql://joe:abc@host/db", "postgresql://joe:***@host/db"),
+        ("Authorization: Bearer abc.def", "Authorization: *** ***"),
+        ("curl -H 'bearer abc.def'", "curl -H 'bearer ***'"),
+        ("using hf_abcdefghijklmnopqrst now", "using *** now"),
+    ],
+)
+def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
+    assert "abc" not in redact(text)
+    assert redact(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "the server needs a token to start",
+        "wrong password for user joe",
+        "serve --disable-api-key --port 30000",
+        "http://127.0.0.1:30000/health",
+        "ITL per token: 12 ms",
+    ],
+)
+def test_harmless_texts_stay_as_they_are(text: str) -> None:
+    assert redact(text) == text
+
+
+def test_hiding_twice_changes_nothing_more() -> None:
+    once = redact("HF_TOKEN=abc --api-key abc postgresql://u:abc@h/d Bearer abc")
+    assert redact(once) == once
+
+
+def test_an_environment_keeps_its_names() -> None:
+    env = {"HF_TOKEN": "abc", "NCCL_PROTO": "LL", "PROXY": "http://joe:abc@proxy"}
+    assert redact_env(env) == {"HF_TOKEN": "***", "NCCL_PROTO": "LL", "PROXY": "http://joe:***@proxy"}
