@@ -105,16 +105,14 @@ def _load(path: Path) -> EngineDefinition:
     try:
         return EngineDefinition.model_validate(document.data)
     except ValidationError as error:
-        raise SpecError(_problems(path, document, error)) from error
+        raise SpecError(_problems(document, error)) from error
 
 
-def _problems(path: Path, document: yamlfile.Document, error: ValidationError) -> list[Problem]:
-    found = []
-    for item in error.errors():
-        spot = document.locate(item["loc"])
-        where = ".".join(map(str, item["loc"]))
-        found.append(Problem(str(path), spot.line, spot.column, where, item["msg"], spot.source_line))
-    return found
+def _problems(document: yamlfile.Document, error: ValidationError) -> list[Problem]:
+    """Every fault that pydantic found, at its place; a key that should not be there is pointed at itself."""
+    return [
+        document.problem(item["loc"], item["msg"], key=item["type"] == "extra_forbidden") for item in error.errors()
+    ]
 
 
 def load_definition(name: str) -> EngineDefinition:

@@ -1,0 +1,66 @@
+"""A setting took effect only if the running server says so."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.knob import Knob
+from tuner.domain.trial import Activity
+from tuner.engines.activity import knob_activity
+
+CATALOGUE = FlagCatalogue.from_json(
+    {
+        "engine": "toy",
+        "version": "1",
+        "source": "this test",
+        "flags": [
+            {"name": "--tensor-parallel-size", "aliases": ["--tp"], "kind": "value", "type": "int", "choices": None,
+             "default": 1},
+            {"name": "--decode-steps", "aliases": [], "kind": "value", "type": "int", "choices": None, "default": 1},
+        ],
+        "removed": {},
+        "dead": {"--decode-steps": "nothing reads it"},
+    }
+)  # fmt: skip
+
+
+def state_of(knob: dict[str, object], value: object, info: dict[str, object] | None) -> tuple[Activity, str]:
+    knobs = {"k": Knob.model_validate(knob)}
+    (found,) = knob_activity(Candidate("toy", {"k": value}), knobs, CATALOGUE, info)  # type: ignore[dict-item]
+    return found.state, found.reason
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "info"),
+    [
+        ({"values": [1, 2], "flag": "--tp"}, 2, {"tensor_parallel_size": 2}),
+        ({"values": [1, 2], "flag": "--tp"}, 2, {"args": {"tp": "2"}}),
+        ({"switch": True, "flag": "--disable-x", "inverted": True}, False, {"disable_x": True}),
+        ({"values": ["FULL"], "flag": "-cc", "key": "a.cudagraph_mode"}, "FULL", {"v": {"cudagraph_mode": "FULL"}}),
+        ({"values": ["1 2 4"], "flag": "--bs", "split": True}, "1 2 4", {"bs": [1, 2, 4]}),
+        ({"values": ["LL"], "env": "NCCL_PROTO"}, "LL", {"env": {"NCCL_PROTO": "LL"}}),
+    ],
+)
+def test_a_reported_value_that_agrees_is_active(
+    knob: dict[str, object], value: object, info: dict[str, object]
+) -> None:
+    assert state_of(knob, value, info)[0] is Activity.ACTIVE
+
+
+def test_another_running_value_is_inactive_and_names_both() -> None:
+    state, reason = state_of({"values": [1, 64], "flag": "--page"}, 64, {"page": 1})
+    assert state is Activity.INACTIVE
+    assert "64" in reason
+    assert "1" in reason
+
+
+def test_a_flag_that_nothing_reads_is_inactive_whatever_the_server_repeats() -> None:
+    state, reason = state_of({"values": [1, 4], "flag": "--decode-steps"}, 4, {"decode_steps": 4})
+    assert (state, reason) == (Activity.INACTIVE, "nothing reads it")
+
+
+@pytest.mark.parametrize("info", [None, {}, {"other": 3}])
+def test_silence_proves_nothing(info: dict[str, object] | None) -> None:
+    assert state_of({"values": [1, 64], "flag": "--page"}, 64, info)[0] is Activity.UNKNOWN

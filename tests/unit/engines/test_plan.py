@@ -1,0 +1,143 @@
+"""Every setting lands where its knob says, spelled as the engine spells it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.space import Space
+from tuner.engines.definition import EngineDefinition
+from tuner.engines.plan import FixedSettings, Place, build_plan
+
+FLAGS = [
+    {"name": "--tp-size", "aliases": ["--tp"], "kind": "value", "type": "int", "choices": None, "default": 1},
+    {"name": "--disable-graphs", "aliases": [], "kind": "switch", "type": None, "choices": None, "default": False},
+    {"name": "--async-scheduling", "aliases": [], "kind": "toggle", "type": None, "choices": None, "default": None},
+    {"name": "--graph-bs", "aliases": [], "kind": "list", "type": "int", "choices": None, "default": None},
+    {
+        "name": "--compilation-config",
+        "aliases": ["-cc"],
+        "kind": "json",
+        "type": "json",
+        "choices": None,
+        "default": {},
+    },
+    {"name": "--offset", "aliases": [], "kind": "value", "type": "int", "choices": None, "default": 0},
+    {"name": "--share", "aliases": [], "kind": "value", "type": "float", "choices": None, "default": 0.9},
+]
+CATALOGUE = FlagCatalogue.from_json(
+    {"engine": "toy", "version": "1", "source": "this test", "flags": FLAGS, "removed": {}, "dead": {}}
+)
+PLACE = Place("127.0.0.1", 8123)
+
+
+def plan(knobs: dict[str, object], values: dict[str, object], **more: object) -> LaunchPlan:
+    definition = EngineDefinition.model_validate(
+        {"name": "toy", "title": "Toy", "command": ["toy", "serve"], "env": {"FIXED": "1"}, **more}
+    )
+    space = Space.model_validate({"name": "s", "model": "org/model", "engines": {"toy": {"knobs": knobs}}})
+    candidate = Candidate.of(space, "toy", values)  # type: ignore[arg-type]
+    return build_plan(definition, CATALOGUE, space, candidate, FixedSettings(), PLACE)
+
+
+def settings_of(found: LaunchPlan) -> list[str]:
+    """The arguments after model, host and port."""
+    return list(found.argv[found.argv.index("8123") + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("knob", "value", "expected"),
+    [
+        ({"int": {"low": 1, "high": 8}, "flag": "--tp-size"}, 4, ["--tp-size", "4"]),
+        ({"values": ["unset", 4], "flag": "--tp-size"}, None, []),
+        ({"switch": True, "flag": "--disable-graphs"}, True, ["--disable-graphs"]),
+        ({"switch": True, "flag": "--disable-graphs"}, False, []),
+        ({"switch": True, "flag": "--disable-graphs", "inverted": True}, True, []),
+        ({"switch": True, "flag": "--disable-graphs", "inverted": True}, False, ["--disable-graphs"]),
+        ({"switch": True, "flag": "--async-scheduling"}, True, ["--async-scheduling"]),
+        ({"switch": True, "flag": "--async-scheduling"}, False, ["--no-async-scheduling"]),
+        ({"values": ["1 2 4"], "flag": "--graph-bs", "split": True}, "1 2 4", ["--graph-bs", "1", "2", "4"]),
+        ({"int": {"low": -4, "high": 4}, "flag": "--offset"}, -3, ["--offset=-3"]),
+        ({"float": {"low": 0.1, "high": 0.9}, "flag": "--share"}, 0.85, ["--share", "0.85"]),
+    ],
+)
+def test_a_flag_is_spelled_by_its_kind(knob: dict[str, object], value: object, expected: list[str]) -> None:
+    values = [None if v == "unset" else v for v in knob["values"]] if "values" in knob else None  # type: ignore[attr-defined]
+    found = plan({"k": {**knob, **({"values": values} if values is not None else {})}}, {"k": value})
+    assert settings_of(found) == expected
+
+
+def test_an_environment_knob_becomes_a_variable_and_a_switch_is_one_or_zero() -> None:
+    knobs = {
+        "proto": {"values": ["LL", "LL,LL128,Simple"], "env": "NCCL_PROTO"},
+        "p2p": {"switch": True, "env": "NCCL_P2P_DISABLE", "inverted": True},
+    }
+    found = plan(knobs, {"proto": "LL,LL128,Simple", "p2p": True})
+    assert found.env == {"FIXED": "1", "NCCL_PROTO": "LL,LL128,Simple", "NCCL_P2P_DISABLE": "0"}
+    assert settings_of(found) == []
+
+
+def test_an_unset_variable_is_left_out() -> None:
+    found = plan({"proto": {"values": [None, "LL"], "env": "NCCL_PROTO"}}, {"proto": None})
+    assert "NCCL_PROTO" not in found.env
+
+
+def test_parts_of_a_json_flag_are_merged_with_its_fixed_part() -> None:
+    knobs = {
+        "mode": {"values": ["FULL", "NONE"], "flag": "--compilation-config", "key": "cudagraph_mode"},
+        "fuse": {"switch": True, "flag": "--compilation-config", "key": "pass_config.fuse_allreduce_rms"},
+    }
+    space = Space.model_validate({"name": "s", "model": "m", "engines": {"toy": {"knobs": knobs}}})
+    definition = EngineDefinition.model_validate({"name": "toy", "title": "Toy", "command": ["toy"]})
+    fixed = FixedSettings({"--compilation-config": '{"level": 3, "pass_config": {"keep": true}}'})
+    candidate = Candidate.of(space, "toy", {"mode": "FULL", "fuse": False})
+    found = build_plan(definition, CATALOGUE, space, candidate, fixed, PLACE)
+    flag, text = settings_of(found)
+    assert flag == "--compilation-config"
+    assert json.loads(text) == {
+        "level": 3,
+        "cudagraph_mode": "FULL",
+        "pass_config": {"keep": True, "fuse_allreduce_rms": False},
+    }
+
+
+def test_the_model_is_positional_or_behind_its_flag() -> None:
+    assert plan({}, {}).argv[:3] == ("toy", "serve", "org/model")
+    assert plan({}, {}, model_flag="--model-path").argv[:4] == ("toy", "serve", "--model-path", "org/model")
+
+
+def test_side_ports_go_where_the_definition_says() -> None:
+    definition = EngineDefinition.model_validate(
+        {
+            "name": "toy",
+            "title": "Toy",
+            "command": ["toy"],
+            "extra_ports": [{"flag": "--nccl-port"}, {"env": "VLLM_PORT"}],
+        }
+    )
+    space = Space.model_validate({"name": "s", "model": "m", "engines": {"toy": {}}})
+    place = Place("127.0.0.1", 8123, (9001, 9002), gpus=(2, 5))
+    found = build_plan(definition, CATALOGUE, space, Candidate("toy"), FixedSettings(), place)
+    assert found.argv[-2:] == ("--nccl-port", "9001")
+    assert found.env["VLLM_PORT"] == "9002"
+    assert found.env["CUDA_VISIBLE_DEVICES"] == "2,5"
+
+
+def test_variables_for_measuring_only_are_named_as_such() -> None:
+    found = plan({}, {}, trial_env={"DEV_MODE": "1"})
+    assert found.env["DEV_MODE"] == "1"
+    assert found.trial_only_env == ("DEV_MODE",)
+
+
+def test_a_knob_wins_over_a_fixed_flag_and_a_fixed_list_is_spread() -> None:
+    space = Space.model_validate(
+        {"name": "s", "model": "m", "engines": {"toy": {"knobs": {"tp": {"values": [1, 2], "flag": "--tp-size"}}}}}
+    )
+    definition = EngineDefinition.model_validate({"name": "toy", "title": "Toy", "command": ["toy"]})
+    fixed = FixedSettings({"--tp-size": 8, "--graph-bs": (1, 2)})
+    found = build_plan(definition, CATALOGUE, space, Candidate("toy", {"tp": 2}), fixed, PLACE)
+    assert settings_of(found) == ["--tp-size", "2", "--graph-bs", "1", "2"]
