@@ -29,6 +29,7 @@ _TRACEBACK_LINES = 200
 _LAST_LINES = 6
 _EVIDENCE_CHARS = 500
 _EVIDENCE_LINES = 4
+_MOVES = 3
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):")
 # Exit codes of a server that was asked to end: clean, SIGINT, SIGTERM.
 _STOPPED = frozenset({0, -2, 130, -15, 143})
@@ -236,13 +237,11 @@ class _Reader:
     # -- failures ----------------------------------------------------------------------------------------------------
 
     def _from_cause(self, cause: _Cause) -> Failure:
-        row, groups = cause.row, cause.hit.match.groupdict()
-        named = [groups["blame"]] if groups.get("blame") else []
-        detail = _detail(cause.failure, row.say, groups, row.blames)
+        groups = cause.hit.match.groupdict()
+        blames = self._blames(cause.row, groups.get("blame"))
+        detail = _detail(cause.failure, cause.row.say, groups, blames)
         phase = cause.phase or self._phase or Phase.SPAWN
-        return Failure(
-            cause.failure, phase, self._evidence(cause.hit), self._blames(named, row.blames, row.if_set), detail
-        )
+        return Failure(cause.failure, phase, self._evidence(cause.hit), tuple(blames), detail)
 
     def _from_exit_code(self, cause: _Cause | None) -> Failure:
         code = self._exit_code
@@ -252,14 +251,14 @@ class _Reader:
                 FailureClass.HOST_OOM,
                 phase,
                 (f"exit code {code}: killed from outside",),
-                detail=_words(FailureClass.HOST_OOM),
+                detail=FAILURES[FailureClass.HOST_OOM].words,
             )
         if code in _BUS_ERROR:
             return Failure(
                 FailureClass.SHM_TOO_SMALL,
                 phase,
                 (f"exit code {code}: bus error",),
-                detail=_words(FailureClass.SHM_TOO_SMALL),
+                detail=FAILURES[FailureClass.SHM_TOO_SMALL].words,
             )
         if cause is not None:
             return self._from_cause(cause)
@@ -277,7 +276,7 @@ class _Reader:
             line = len(self._document.lines) - 1
         shown = () if line is None else (_shown(self._document.lines[line].raw),)
         evidence = shown + ((observed,) if observed else ())
-        return Failure(FailureClass.UNKNOWN, self._last_phase, evidence, detail=_words(FailureClass.UNKNOWN))
+        return Failure(FailureClass.UNKNOWN, self._last_phase, evidence, detail=FAILURES[FailureClass.UNKNOWN].words)
 
     @property
     def _last_phase(self) -> Phase:
@@ -291,8 +290,8 @@ class _Reader:
         rule = next(rule for rule in self._book.hangs if _fits(rule, phase, text))
         seen = {Observation.HUNG: "no progress", Observation.DEADLINE: "over its deadline", None: "the log ends"}
         evidence = (*(_shown(line.raw) for line in lines[-2:]), f"{seen[self._observation]} in phase {phase.value}")
-        blames = self._blames([], rule.blames, ())
-        return Failure(rule.failure, phase, evidence, blames, _detail(rule.failure, rule.say, {}, rule.blames))
+        blames = self._blames(rule)
+        return Failure(rule.failure, phase, evidence, tuple(blames), _detail(rule.failure, rule.say, {}, blames))
 
     def _silent_end(self) -> Failure | None:
         """Only a log is known, and it ends in the middle of a step that a working engine finishes and reports."""
@@ -302,13 +301,17 @@ class _Reader:
         last = min(hit.last, hit.first + _EVIDENCE_LINES - 1)
         return tuple(_shown(self._document.lines[number].raw) for number in range(hit.first, last + 1))
 
-    def _blames(self, named: list[str], blames: Mapping[str, Direction], also: Iterable[str]) -> tuple[str, ...]:
-        """Named by the message; then, of those that the row blames, the ones that the trial set; then the others."""
-        patterns = [*blames, *also]
-        by_trial = [name for pattern in patterns for name in self._set_by_trial([pattern])]
-        known = {_plain(name) for name in by_trial}
-        rest = [name for name in blames if "*" not in name and _plain(name) not in known]
-        return tuple(dict.fromkeys([*named, *by_trial, *rest]))
+    def _blames(self, row: Signature | HangRule, named: str | None = None) -> dict[str, Direction | None]:
+        """Whom to blame: what the message names; then, of the row's settings, those that the trial set; then the rest."""
+        blames = self._book.settings_of(row.blames)
+        patterns = {**blames, **dict.fromkeys(row.if_set if isinstance(row, Signature) else (), None)}
+        ordered: dict[str, Direction | None] = {named: None} if named else {}
+        for pattern, direction in patterns.items():
+            for name in self._set_by_trial([pattern]):
+                ordered.setdefault(name, direction)
+        known = {_plain(name) for name in ordered}
+        rest = {name: way for name, way in blames.items() if "*" not in name and _plain(name) not in known}
+        return {**ordered, **rest}
 
 
 def _fits(rule: HangRule, phase: Phase, last_lines: str) -> bool:
@@ -326,19 +329,18 @@ def _shown(raw: str) -> str:
     return redact(raw)[:_EVIDENCE_CHARS]
 
 
-def _words(failure: FailureClass) -> str:
-    return FAILURES[failure].words
-
-
 def _detail(
-    failure: FailureClass, say: str | None, groups: Mapping[str, str | None], blames: Mapping[str, Direction]
+    failure: FailureClass,
+    say: str | None,
+    groups: Mapping[str, str | None],
+    blames: Mapping[str, Direction | None],
 ) -> str:
     """The row's own sentence where its groups were found, else the class's words; then which way to move what."""
-    text = _words(failure)
+    text = FAILURES[failure].words
     if say is not None and all(groups.get(name) for _, name, _, _ in Formatter().parse(say) if name):
         text = say.format_map({name: value or "" for name, value in groups.items()})
-    moves = [f"{direction.value} {name}" for name, direction in blames.items() if "*" not in name]
-    return f"{text} ({' or '.join(moves)})" if moves else text
+    moves = [f"{direction.value} {name}" for name, direction in blames.items() if direction is not None]
+    return f"{text} ({' or '.join(moves[:_MOVES])})" if moves else text
 
 
 def _tracebacks(document: LogDocument) -> Iterator[tuple[int, int]]:

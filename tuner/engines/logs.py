@@ -67,6 +67,7 @@ _PREFIXES = tuple(
         r"\[rank(?P<source>\d+)\]:\s?",  # torch
         r"\[(?P<level>[EWIF])(?:\d{4}|\d{3})? ?[\d:.]* ?[\w.-]+\.(?:cpp|cc|cu|h|hpp|py)(?::\d+)?\]\s?",  # c10 / glog
         r"\[(?:(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d|\.\.\.)(?P<source>(?: [A-Z]{2,4}\d+)*)\]\s?",  # SGLang
+        r"\[(?P<source>(?:[A-Z]{2,4}\d+ ?)+)\]\s?",  # the same without a clock
         rf"{_LEVEL} (?:\d{{4}}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \[?[\w./-]+:\d+\] ?",  # vLLM
         rf"{_LEVEL} \[[\w./-]+\.py(?::[\d.]+)?\] ?",
         r"\[?[\w./-]+\.py:\d+\] ?",

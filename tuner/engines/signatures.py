@@ -26,6 +26,7 @@ from tuner.resources import launchers_dir
 
 FILE_NAME = "failures.yaml"
 _FILE = ConfigDict(frozen=True, extra="forbid")
+_ROLE = re.compile(r"[a-z][a-z-]*")
 _CHARACTER_CLASS = re.compile(r"\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])")
 
 
@@ -138,7 +139,9 @@ class Signature(Row):
         any_level: counts also in lines logged below ERROR.
         only_error: counts only in lines that are logged as ERROR or worse.
         fatal: once seen, waiting on is useless.
-        blames: setting → direction, most likely first; a group `blame` in `match` comes before them.
+        blames: setting → direction, most likely first; a group `blame` in `match` comes before them. A setting is a
+            flag (`--tp-size`), a variable (`NCCL_ALGO`; `NCCL_*` = those that the trial set) or a role (`memory-share`)
+            that an engine's file translates.
         say: sentence for the user instead of the class's own; `{name}` is filled from the groups of `match`.
     """
 
@@ -182,6 +185,7 @@ class SignatureFile(BaseModel):
 
     Attributes:
         extends: folders beside this one whose file is read after it.
+        roles: what a setting is for → the engine's flags and variables for it.
         phases: log line → phase.
         frames: source files and functions in a traceback → phase in which they run; the first match counts.
         wrappers: lines that follow an error.
@@ -193,6 +197,7 @@ class SignatureFile(BaseModel):
     model_config = _FILE
 
     extends: tuple[str, ...] = ()
+    roles: Mapping[str, tuple[str, ...]] = {}
     phases: tuple[PhaseMark, ...] = ()
     frames: tuple[PhaseMark, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
@@ -236,6 +241,17 @@ class SignatureBook:
     def hangs(self) -> tuple[HangRule, ...]:
         """What a hang means."""
         return tuple(row for file in self.files for row in file.hangs)
+
+    def settings_of(self, blames: Mapping[str, Direction]) -> dict[str, Direction]:
+        """Blamed settings with roles replaced by this engine's flags and variables; foreign roles fall away."""
+        named: dict[str, Direction] = {}
+        for name, direction in blames.items():
+            for setting in self._flags_for(name) if _ROLE.fullmatch(name) else (name,):
+                named.setdefault(setting, direction)
+        return named
+
+    def _flags_for(self, role: str) -> tuple[str, ...]:
+        return tuple(setting for file in self.files for setting in file.roles.get(role, ()))
 
 
 def load_book(engine: str) -> SignatureBook:
