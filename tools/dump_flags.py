@@ -16,6 +16,7 @@ import argparse
 import enum
 import importlib.metadata
 import json
+import math
 import sys
 import tomllib
 from collections.abc import Callable, Iterable
@@ -112,7 +113,7 @@ def attempt(convert: Callable[[str], Any], word: str) -> Any:
     """The converted word, or None when the converter refuses it (each in its own way)."""
     try:
         return convert(word)
-    except Exception:
+    except (ValueError, TypeError, AssertionError, argparse.ArgumentTypeError):
         return None
 
 
@@ -126,7 +127,7 @@ def plain(value: Any) -> Any:
     """A default as JSON; null where the parser keeps something that JSON cannot say."""
     if isinstance(value, enum.Enum):
         return plain(value.value)
-    if value is argparse.SUPPRESS or isinstance(value, float) and value != value:
+    if value is argparse.SUPPRESS or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
@@ -165,9 +166,7 @@ def to_text(content: dict[str, Any]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description="Dump an engine's own argument parser as a flag catalogue.")
     options.add_argument("engine", choices=PARSERS)
-    options.add_argument(
-        "--overlay", type=Path, help="unpacked wheel of another version, used before the installed one"
-    )
+    options.add_argument("--overlay", type=Path, help="unpacked wheel of another version, used first")
     options.add_argument("-o", "--output", type=Path, help="file to write (default: standard output)")
     arguments = options.parse_args()
     if arguments.overlay:
