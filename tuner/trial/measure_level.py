@@ -1,0 +1,255 @@
+"""Repeats of one level → LevelResult: rows with spread, warnings, errors."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tuner.domain.measurement import LevelResult, LevelWarning, Measurement, Metric, SpreadKind
+from tuner.domain.workload import Workload
+from tuner.loadgen.job import LoadResult
+from tuner.loadgen.record import CountedBy, RequestRecord, Trouble
+from tuner.loadgen.watch import CPU_LIMIT, LAG_LIMIT_MS
+from tuner.trial.measure_window import metrics_in, single_stream_metrics, steady_window, whole_run
+from tuner.trial.statistics import drift, outliers, positive_interval, quantile, quantile_interval, robust_interval
+
+CACHE_LIMIT = 0.01
+"""Share of prompt tokens from the prefix cache above which a level is marked."""
+
+STEADY_LIMIT = 0.05
+"""Relative difference between repeats of a level above which one more is measured."""
+
+_DRIFT_P, _DRIFT_CHANGE = 0.01, 0.02
+_LATE_LIMIT_S = 0.005
+_ERROR_KINDS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """One run of a level: what was sent and what came back."""
+
+    result: LoadResult
+    seconds: float
+
+    @property
+    def records(self) -> tuple[RequestRecord, ...]:
+        """Its requests."""
+        return self.result.records
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """Where a level stands: a closed-loop concurrency, or an open-loop rate in requests/s of the measuring clock."""
+
+    level: int
+    rate: float | None = None
+
+    @property
+    def label(self) -> str:
+        """`c32` or `rate2.5`; part of file names and seeds."""
+        return f"c{self.level}" if self.rate is None else f"rate{self.rate:g}"
+
+
+def count_errors(results: Sequence[LoadResult]) -> dict[str, int]:
+    """Error text → number of requests; requests that we cut ourselves after another one failed are not counted."""
+    found = Counter(r.error for result in results for r in result.records if r.trouble not in (None, Trouble.CUT))
+    for result in results:
+        if result.dead:
+            found[f"the server refused a connection: {result.dead}"] += 1
+    return dict(found.most_common(_ERROR_KINDS))
+
+
+def in_server_time(metric: Metric, value: float, time_scale: float) -> float:
+    """Convert from the measuring clock to the server's, which runs `time_scale` times as fast."""
+    return value * time_scale if metric.unit == "ms" else value / time_scale
+
+
+def repeat_metrics(point: Point, repeat: Repeat, workload: Workload, time_scale: float) -> dict[Metric, float]:
+    """Every metric of one repeat, in the server's time; empty when there was no steady window."""
+    complete = [record for record in repeat.records if record.complete]
+    if point.rate is None:
+        window = steady_window(complete)
+    else:
+        window = whole_run(complete, repeat.result.started_at, repeat.seconds)
+    if window is None:
+        return {}
+    limits = workload.goodput
+    if limits is not None and time_scale != 1:
+        limits = limits.model_copy(
+            update={name: value / time_scale for name, value in limits.model_dump(exclude_none=True).items()}
+        )
+    found = metrics_in(
+        complete, window, goodput=limits, whole_requests_only=point.rate is None and not workload.lengths_vary
+    )
+    return {metric: in_server_time(metric, value, time_scale) for metric, value in found.items()}
+
+
+def _rows(point: Point, values: Mapping[Metric, Sequence[float]], samples: int) -> list[Measurement]:
+    rows = []
+    for metric, repeats in values.items():
+        interval = positive_interval(repeats)
+        rows.append(
+            Measurement(
+                metric=metric,
+                level=point.level,
+                repeats=tuple(repeats),
+                center=median(repeats),
+                low=interval.low if interval else None,
+                high=interval.high if interval else None,
+                spread_kind=SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE,
+                samples=samples,
+                rate=point.rate,
+            )
+        )
+    return rows
+
+
+def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scale: float) -> list[Measurement]:
+    """Each request alone is a repeat; percentiles come from all of them together."""
+    per_request: dict[Metric, list[float]] = {}
+    for record in records:
+        for metric, value in single_stream_metrics(record).items():
+            per_request.setdefault(metric, []).append(in_server_time(metric, value, time_scale))
+    rows = []
+    for metric, values in per_request.items():
+        interval = robust_interval(values)
+        low, high = (interval.low, interval.high) if interval else (None, None)
+        kind = SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE
+        rows.append(Measurement(metric, 1, tuple(values), median(values), low, high, kind, len(values)))
+    first, last = records[0], records[-1]
+    window = whole_run(records, first.sent_at - 1e-6, last.last_at - first.sent_at + 2e-6)
+    latencies = {m: v for m, v in metrics_in(records, window).items() if m.unit == "ms"}
+    samples = {
+        Metric.TTFT_P50_MS: [r.ttft_s * 1000 for r in records],
+        Metric.E2E_P50_MS: [r.e2e_s * 1000 for r in records],
+        Metric.TPOT_P50_MS: [tpot * 1000 for r in records if (tpot := r.tpot_s)],
+    }
+    for metric, value in latencies.items():
+        interval = quantile_interval(samples[metric], 0.5) if metric in samples else None
+        scaled = in_server_time(metric, value, time_scale)
+        rows.append(
+            Measurement(
+                metric=metric,
+                level=1,
+                repeats=(scaled,),
+                center=scaled,
+                low=in_server_time(metric, interval.low, time_scale) if interval else None,
+                high=in_server_time(metric, interval.high, time_scale) if interval else None,
+                spread_kind=SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE,
+                samples=len(records),
+            )
+        )
+    return rows
+
+
+def differ(values: Sequence[float]) -> bool:
+    """True when repeats lie further apart than `STEADY_LIMIT`."""
+    return len(values) > 1 and max(values) - min(values) > STEADY_LIMIT * median(values)
+
+
+def _queued(records: Sequence[RequestRecord]) -> bool:
+    """True when some request of the first round got its first token only after another one had ended."""
+    firsts: dict[int, RequestRecord] = {}
+    for record in sorted(records, key=lambda r: r.sent_at):
+        firsts.setdefault(record.slot, record)
+    if len(firsts) < 2:
+        return False
+    return max(r.first_at for r in firsts.values()) > min(r.last_at for r in firsts.values())
+
+
+def _warnings(
+    point: Point, repeats: Sequence[Repeat], rows: Sequence[Measurement], workload: Workload, *, exact_input: bool
+) -> list[LevelWarning]:
+    results = [repeat.result for repeat in repeats]
+    records = [r for repeat in repeats for r in repeat.records if r.complete]
+    alone = point.level == 1 and point.rate is None
+    speed = next((row.repeats for row in rows if row.metric is Metric.OUTPUT_TOK_S), ())
+    trend = drift(speed) if alone else None
+    cached = cached_share(records)
+    decode = next((row for row in rows if row.metric is Metric.DECODE_TOK_S), None)
+    wide = alone and decode is not None and not _precise(decode, workload.precision)
+    checks = {
+        LevelWarning.CLIENT_NEAR_LIMIT: any(r.cpu_share > CPU_LIMIT or r.lag_ms > LAG_LIMIT_MS for r in results),
+        LevelWarning.PREFIX_CACHE_HIT: (cached or 0) > CACHE_LIMIT and workload.shape.kind == "random",
+        LevelWarning.QUEUED_AT_SERVER: point.rate is None and any(_queued(r.records) for r in repeats if r.records),
+        LevelWarning.BUNDLED_CHUNKS: any(r.bundled for r in records),
+        LevelWarning.COUNTED_BY_CHUNKS: any(r.counted_by is CountedBy.CHUNKS for r in records),
+        LevelWarning.INPUT_LENGTH_APPROXIMATE: not exact_input and workload.shape.kind not in ("sharegpt", "jsonl"),
+        LevelWarning.RECONNECTED: any(r.reconnects for r in results),
+        LevelWarning.PRECISION_NOT_REACHED: wide,
+        LevelWarning.NOT_STEADY: not alone and differ(speed),
+        LevelWarning.DRIFTING: trend is not None and trend.p_value < _DRIFT_P and abs(trend.relative) > _DRIFT_CHANGE,
+        LevelWarning.OUTLIERS: alone and decode is not None and bool(outliers(decode.repeats)),
+        LevelWarning.SCHEDULE_MISSED: point.rate is not None
+        and bool(records)
+        and quantile([r.sent_at - r.scheduled_at for r in records], 0.99) > _LATE_LIMIT_S,
+    }
+    return [warning for warning, holds in checks.items() if holds]
+
+
+def _precise(row: Measurement, precision: float) -> bool:
+    if row.low is None or row.high is None:
+        return False
+    return (row.high - row.low) / 2 <= precision * row.center
+
+
+def cached_share(records: Sequence[RequestRecord]) -> float | None:
+    """Share of prompt tokens that came from the prefix cache; None when the server does not say."""
+    known = [r for r in records if r.cached_tokens is not None and r.prompt_tokens]
+    if not known:
+        return None
+    return sum(r.cached_tokens or 0 for r in known) / sum(r.prompt_tokens or 0 for r in known)
+
+
+def level_result(
+    point: Point,
+    repeats: Sequence[Repeat],
+    workload: Workload,
+    *,
+    time_scale: float,
+    exact_input: bool,
+    extra_warnings: Sequence[LevelWarning] = (),
+) -> LevelResult:
+    """Everything about one level.
+
+    Args:
+        point: where it stands.
+        repeats: its runs, in order; at C=1 the batches of single requests.
+        workload: what was sent.
+        time_scale: how much faster than ours the server's clock runs.
+        exact_input: prompts have exactly the asked number of tokens.
+        extra_warnings: what the caller noticed.
+    """
+    records = [r for repeat in repeats for r in repeat.records]
+    complete = [r for r in records if r.complete]
+    errors = count_errors([repeat.result for repeat in repeats])
+    if errors or not complete:
+        rows: list[Measurement] = []
+    elif point.level == 1 and point.rate is None:
+        rows = _single_rows(complete, workload, time_scale)
+    else:
+        values: dict[Metric, list[float]] = {}
+        for repeat in repeats:
+            for metric, value in repeat_metrics(point, repeat, workload, time_scale).items():
+                values.setdefault(metric, []).append(value)
+        rows = _rows(point, values, len(complete))
+    warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input) if complete else []
+    prompts = [r.prompt_tokens for r in complete if r.prompt_tokens is not None]
+    rate = None if point.rate is None else point.rate / time_scale
+    return LevelResult(
+        level=max(repeat.result.in_flight_max for repeat in repeats) if point.rate is not None else point.level,
+        asked=len(records) + sum(repeat.result.unsent for repeat in repeats),
+        completed=len(complete),
+        errors=errors,
+        measurements=tuple(rows),
+        duration_s=sum(repeat.result.wall_s for repeat in repeats) * time_scale,
+        client_cpu_share=max(repeat.result.cpu_share for repeat in repeats),
+        client_lag_ms=max(repeat.result.lag_ms for repeat in repeats),
+        warnings=tuple(w.value for w in [*warnings, *extra_warnings]),
+        rate=rate,
+        client_processes=max(repeat.result.processes for repeat in repeats),
+        prompt_tokens=median(prompts) if prompts else None,
+        cached_share=cached_share(complete),
+    )

@@ -1,0 +1,438 @@
+"""How one launch is measured: find out how the server wants to be asked, warm up until steady, then every level.
+
+1. The first request settles the dialect: which fields make answers equally long, token ids or text, usage or not.
+2. Warm-up: single requests until the last four take equally long (`is_steady`), or an upper bound.
+3. C = 1: single requests until the 95 % interval of decode tok/s is within the workload's precision, or a bound.
+4. C > 1: `repeats` runs, each counted over its steady window only; one more when they differ by more than 5 %.
+5. Open-loop rates, if the workload has any.
+
+Warm-up and measured requests are made by the same code. One failed or short request invalidates its level.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from math import ceil, log1p
+from pathlib import Path
+
+from tuner.domain.measurement import LevelResult, LevelWarning, Metric
+from tuner.domain.workload import Workload
+from tuner.errors import TunerError
+from tuner.loadgen.dialect import Dialect, variants
+from tuner.loadgen.job import Conversation, Job, LoadResult, Progress, Stall
+from tuner.loadgen.pool import Interrupted, LoadPool
+from tuner.loadgen.prompts import Prompts, seeded
+from tuner.loadgen.record import RequestRecord, Trouble
+from tuner.loadgen.target import Target
+from tuner.loadgen.vocabulary import Vocabulary
+from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
+from tuner.trial.measure_level import Point, Repeat, count_errors, differ, level_result, repeat_metrics
+from tuner.trial.measure_window import decode_tok_s
+from tuner.trial.statistics import is_steady, requests_needed, robust_interval
+
+_MIN_LIMIT_S = 5.0  # with a fast simulated clock, limits in real time never fall below what a busy machine may pause
+_OPEN_LOOP_CONNECTIONS = 64
+_BAD_REQUEST = (400, 413, 422)
+
+
+class Stage(StrEnum):
+    """Where a measurement was."""
+
+    PROBE = "probe"
+    WARMUP = "warmup"
+    LEVEL = "level"
+
+
+class FailureKind(StrEnum):
+    """What ended a measurement."""
+
+    DEAD_SERVER = "dead_server"
+    STALLED = "stalled"
+    REQUESTS_FAILED = "requests_failed"
+    SHORT_OUTPUT = "short_output"
+    ABORTED = "aborted"
+
+
+class MeasurementFailed(TunerError):
+    """A launch could not be measured; never a number.
+
+    Attributes:
+        kind: what ended it.
+        stage: where.
+        level: concurrency at that point, None before the levels.
+        stall: which request received nothing for how long, with how many tokens; None unless stalled.
+        errors: error text → number of requests.
+        tokens: output tokens received in the part that failed.
+        levels: levels that had been measured in full before.
+    """
+
+    exit_code = 1
+
+    def __init__(
+        self,
+        kind: FailureKind,
+        stage: Stage,
+        message: str,
+        *,
+        level: int | None = None,
+        stall: Stall | None = None,
+        errors: Mapping[str, int] | None = None,
+        tokens: int = 0,
+        levels: Sequence[LevelResult] = (),
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.stage = stage
+        self.level = level
+        self.stall = stall
+        self.errors = dict(errors or {})
+        self.tokens = tokens
+        self.levels = tuple(levels)
+
+
+@dataclass(frozen=True, slots=True)
+class LevelProgress:
+    """Where a running measurement is; given to `on_progress` about twice a second.
+
+    Attributes:
+        stage: warm-up or level.
+        level: concurrency.
+        rate: open-loop rate in requests/s, or None.
+        repeat: which repeat, from 1.
+        done: requests done in this part.
+        total: requests of this part.
+        in_flight: requests in flight.
+        pieces: stream pieces received in this part (about one per token).
+        elapsed_s: seconds since this part began.
+    """
+
+    stage: Stage
+    level: int
+    rate: float | None
+    repeat: int
+    done: int
+    total: int
+    in_flight: int
+    pieces: int
+    elapsed_s: float
+
+
+@dataclass(slots=True)
+class _Measurer:
+    target: Target
+    workload: Workload
+    prompts: Prompts
+    pool: LoadPool
+    time_scale: float
+    flush: Callable[[], None] | None
+    on_progress: Callable[[LevelProgress], None] | None
+    should_abort: Callable[[], bool] | None
+    raw_dir: Path | None
+    keep_invalid: bool
+    levels: list[LevelResult] = field(default_factory=list)
+    dialect: Dialect | None = None
+    share_per_slot: float = 0.0
+
+    # -- stages ------------------------------------------------------------------------------------------------------
+
+    def settle(self, model: str) -> list[RequestRecord]:
+        """Find the first way of asking that gives a full answer."""
+        work = self.workload
+        vocabulary = Vocabulary.load(work.tokenizer) if work.tokenizer else Vocabulary.guess(model)
+        worst: LoadResult | None = None
+        for dialect in variants(model, work.api, vocabulary):
+            self.dialect = dialect
+            result = self._run(Stage.PROBE, Point(1), self.prompts.conversations(1, dialect, "probe"), 1)
+            first = result.records[0]
+            if all(record.complete for record in result.records):
+                return list(result.records)
+            retry = first.trouble is Trouble.SHORT or first.status in _BAD_REQUEST
+            if worst is None or first.trouble is Trouble.SHORT:
+                worst = result
+            if not retry:
+                worst = result
+                break
+        assert worst is not None
+        raise self._failure(worst, Stage.PROBE, Point(1))
+
+    def warm_up(self, records: list[RequestRecord]) -> None:
+        """Single requests until they take equally long."""
+        times = [record.e2e_s for record in records]
+        while len(times) < self.workload.warmup_requests and not is_steady(times):
+            batch = min(max(1, 4 - len(times)), self.workload.warmup_requests - len(times))
+            result = self._send(Stage.WARMUP, Point(1), batch, 1, f"warmup-{len(times)}")
+            self._refuse_failures(result, Stage.WARMUP, Point(1))
+            times += [record.e2e_s for record in result.records]
+            records += result.records
+        self._keep_raw("warmup", 1, records)
+
+    def single_stream(self) -> LevelResult:
+        """C = 1: until the interval of decode tok/s is narrow enough."""
+        work, point = self.workload, Point(1)
+        self._flush()
+        repeats: list[Repeat] = []
+        speeds: list[float] = []
+        records: list[RequestRecord] = []
+        batch = work.single_stream_min_requests
+        while True:
+            result = self._send(Stage.LEVEL, point, batch, 1, f"c1-{len(records)}")
+            repeats.append(Repeat(result, result.wall_s))
+            records += result.records
+            self._keep_raw("c1", 1, records)
+            if count_errors([result]):
+                return self._close_level(point, repeats, result)
+            speeds += [speed for record in result.records if (speed := decode_tok_s(record) or 1 / record.e2e_s)]
+            left = work.single_stream_max_requests - len(records)
+            interval = robust_interval(speeds)
+            if left <= 0 or (interval is not None and interval.relative <= work.precision):
+                return self._close_level(point, repeats)
+            batch = min(left, max(1, requests_needed(speeds, work.precision) - len(speeds)), len(records))
+
+    def closed_loop(self, level: int) -> LevelResult:
+        """C > 1: repeats over the steady window."""
+        work, point = self.workload, Point(level)
+        counted = max(work.min_requests, work.requests_per_slot * level)
+        repeats: list[Repeat] = []
+        wanted = work.repeats
+        while len(repeats) < wanted:
+            self._flush()
+            number = len(repeats) + 1
+            result = self._send(Stage.LEVEL, point, level + counted, number, f"c{level}/r{number}")
+            repeats.append(Repeat(result, result.wall_s))
+            self._keep_raw(point.label, number, result.records)
+            if count_errors([result]):
+                return self._close_level(point, repeats, result)
+            if number == wanted == work.repeats and differ(self._speeds(point, repeats)):
+                wanted += 1
+        return self._close_level(point, repeats)
+
+    def open_loop(self, rate: float) -> LevelResult:
+        """Requests by schedule, whether or not earlier ones have ended."""
+        work = self.workload
+        real_rate = rate * self.time_scale
+        seconds = work.rate_seconds / self.time_scale
+        point = Point(1, real_rate)
+        repeats: list[Repeat] = []
+        for number in range(1, work.repeats + 1):
+            self._flush()
+            due = self._schedule(real_rate, seconds, f"{rate:g}/{number}")
+            result = self._send(Stage.LEVEL, point, len(due), number, f"rate{rate:g}/r{number}", due)
+            repeats.append(Repeat(result, max(seconds, due[-1])))
+            self._keep_raw(f"rate{rate:g}", number, result.records)
+            if count_errors([result]):
+                return self._close_level(point, repeats, result)
+        return self._close_level(point, repeats)
+
+    # -- parts -------------------------------------------------------------------------------------------------------
+
+    def _schedule(self, rate: float, seconds: float, part: str) -> tuple[float, ...]:
+        """Arrival instants: constant gaps, or exponential ones (a Poisson process)."""
+        random = seeded(self.workload.seed, part, "arrivals")
+        due: list[float] = []
+        at = 0.0
+        while at < seconds or len(due) < self.workload.min_requests:
+            due.append(at)
+            at += 1 / rate if self.workload.arrivals == "constant" else -log1p(-random.random()) / rate
+        return tuple(due)
+
+    def _speeds(self, point: Point, repeats: Sequence[Repeat]) -> list[float]:
+        found = [repeat_metrics(point, repeat, self.workload, 1.0) for repeat in repeats]
+        return [metrics[Metric.OUTPUT_TOK_S] for metrics in found if Metric.OUTPUT_TOK_S in metrics]
+
+    def _send(
+        self, stage: Stage, point: Point, requests: int, repeat: int, part: str, due: tuple[float, ...] = ()
+    ) -> LoadResult:
+        assert self.dialect is not None
+        conversations = self.prompts.conversations(requests, self.dialect, part)
+        return self._run(stage, point, conversations[: len(due)] if due else conversations, repeat, due)
+
+    def _run(
+        self,
+        stage: Stage,
+        point: Point,
+        conversations: Sequence[Conversation],
+        repeat: int,
+        due: tuple[float, ...] = (),
+    ) -> LoadResult:
+        assert self.dialect is not None
+        slots = point.level if not due else min(_OPEN_LOOP_CONNECTIONS, len(due))
+        job = Job(
+            target=self.target,
+            path=self.dialect.path,
+            slots=slots,
+            conversations=tuple(conversations),
+            due_s=due,
+            stream_limit_s=self._limit(self.workload.request_timeout_s),
+            stall_limit_s=self._limit(min(self.workload.stall_timeout_s, self.workload.request_timeout_s)),
+        )
+
+        def tell(progress: Progress) -> None:
+            if self.on_progress is not None:
+                self.on_progress(
+                    LevelProgress(
+                        stage=stage,
+                        level=point.level,
+                        rate=point.rate,
+                        repeat=repeat,
+                        done=progress.done,
+                        total=job.requests,
+                        in_flight=progress.in_flight,
+                        pieces=progress.pieces,
+                        elapsed_s=progress.elapsed_s,
+                    )
+                )
+
+        most = max(1, len(os.sched_getaffinity(0)) - 1)
+        processes = min(most, max(1, ceil(self.share_per_slot * slots / FAN_OUT_SHARE)))
+        try:
+            result = self.pool.run(job, processes=processes, on_progress=tell, should_stop=self.should_abort)
+        except ConnectionError as error:
+            raise MeasurementFailed(
+                FailureKind.DEAD_SERVER,
+                stage,
+                f"the server at {self.target.authority} does not take connections: {error}",
+                level=point.level,
+                levels=self.levels,
+            ) from error
+        except Interrupted:
+            raise MeasurementFailed(
+                FailureKind.ABORTED, stage, "the measurement was stopped", level=point.level, levels=self.levels
+            ) from None
+        self.share_per_slot = result.cpu_share * result.processes / slots
+        if result.cpu_share > CPU_LIMIT and result.processes < most and stage is Stage.LEVEL and not result.stall:
+            fresh = self.prompts.conversations(len(job.conversations), self.dialect, f"{point.label}/again/{repeat}")
+            return self._run(stage, point, fresh[: len(due)] if due else fresh, repeat, due)
+        return result
+
+    def _limit(self, seconds: float) -> float:
+        return seconds if self.time_scale == 1 else max(_MIN_LIMIT_S, seconds / self.time_scale)
+
+    def _flush(self) -> None:
+        if self.flush is not None:
+            self.flush()
+
+    def _keep_raw(self, label: str, repeat: int, records: Sequence[RequestRecord]) -> None:
+        if self.raw_dir is None:
+            return
+        self.raw_dir.mkdir(parents=True, exist_ok=True)
+        with gzip.open(self.raw_dir / f"requests-{label}-r{repeat}.jsonl.gz", "wt", compresslevel=1) as file:
+            file.writelines(record.to_json() + "\n" for record in records)
+
+    def _close_level(self, point: Point, repeats: Sequence[Repeat], failed: LoadResult | None = None) -> LevelResult:
+        assert self.dialect is not None
+        if failed is not None and (not self.keep_invalid or failed.stall):
+            raise self._failure(failed, Stage.LEVEL, point)
+        result = level_result(
+            point,
+            repeats,
+            self.workload,
+            time_scale=self.time_scale,
+            exact_input=self.dialect.exact_input,
+            extra_warnings=[LevelWarning.DATASET_REPEATED] if self.prompts.repeated else [],
+        )
+        self.levels.append(result)
+        return result
+
+    def _refuse_failures(self, result: LoadResult, stage: Stage, point: Point) -> None:
+        if count_errors([result]):
+            raise self._failure(result, stage, point)
+
+    def _failure(self, result: LoadResult, stage: Stage, point: Point) -> MeasurementFailed:
+        errors = count_errors([result])
+        troubles = {record.trouble for record in result.records}
+        first = next(iter(errors), "no request was answered")
+        if result.stall is not None:
+            kind, message = FailureKind.STALLED, str(result.stall)
+        elif result.dead or (Trouble.TRANSPORT in troubles and not self._accepts_connections()):
+            kind, message = FailureKind.DEAD_SERVER, f"the server went away: {first}"
+        elif troubles & {Trouble.SHORT, Trouble.NO_TOKENS} and not troubles & set(Trouble) - {
+            Trouble.SHORT,
+            Trouble.NO_TOKENS,
+            Trouble.CUT,
+        }:
+            kind, message = FailureKind.SHORT_OUTPUT, f"answers came short: {first}"
+        else:
+            kind, message = FailureKind.REQUESTS_FAILED, f"requests failed: {first}"
+        return MeasurementFailed(
+            kind,
+            stage,
+            message,
+            level=point.level,
+            stall=result.stall,
+            errors=errors,
+            tokens=sum(record.output_tokens for record in result.records),
+            levels=self.levels,
+        )
+
+    def _accepts_connections(self) -> bool:
+        try:
+            socket.create_connection((self.target.host, self.target.port), timeout=2).close()
+        except OSError:
+            return False
+        return True
+
+
+def measure(
+    base_url: str,
+    model: str,
+    workload: Workload,
+    *,
+    seed: int,
+    time_scale: float = 1.0,
+    flush: Callable[[], None] | None = None,
+    on_progress: Callable[[LevelProgress], None] | None = None,
+    should_abort: Callable[[], bool] | None = None,
+    raw_dir: Path | None = None,
+    keep_invalid: bool = False,
+    headers: tuple[tuple[str, str], ...] = (),
+) -> tuple[LevelResult, ...]:
+    """Measure a running server at every level of a workload. Blocks; load runs in processes of its own.
+
+    Args:
+        base_url: `http://host:port`, with or without `/v1`.
+        model: name that the server knows the model by; a local folder also gives the tokenizer.
+        workload: what to send.
+        seed: differs per launch, so that no two launches see the same prompts.
+        time_scale: the server's seconds per second of ours; results are in the server's seconds.
+        flush: empties the server's prefix cache; called before each run, while nothing is in flight.
+        on_progress: called about twice a second from this thread.
+        should_abort: asked about twenty times a second; True ends the measurement.
+        raw_dir: gets one `requests-<level>-r<repeat>.jsonl.gz` per run: a RequestRecord a line.
+        keep_invalid: give back levels with failed requests (`valid` is False, no rows) and go on; else raise.
+        headers: extra request headers, such as Authorization.
+
+    Returns:
+        One result per level, then one per open-loop rate; without `keep_invalid` all are valid.
+
+    Raises:
+        MeasurementFailed: dead server, stalled stream, failed or short requests, or `should_abort`.
+        UserError: a tokenizer or data set cannot be read.
+        UsageError: the URL is none.
+    """
+    with LoadPool() as pool:
+        measurer = _Measurer(
+            target=Target.parse(base_url, headers),
+            workload=workload,
+            prompts=Prompts(workload, seed),
+            pool=pool,
+            time_scale=time_scale,
+            flush=flush,
+            on_progress=on_progress,
+            should_abort=should_abort,
+            raw_dir=raw_dir,
+            keep_invalid=keep_invalid,
+        )
+        measurer.warm_up(measurer.settle(model))
+        for level in workload.levels:
+            if level == 1:
+                measurer.single_stream()
+            else:
+                measurer.closed_loop(level)
+        for rate in workload.rates:
+            measurer.open_loop(rate)
+        return tuple(measurer.levels)

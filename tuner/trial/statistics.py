@@ -1,0 +1,374 @@
+"""Statistics of repeated measurements, as pure functions.
+
+Written out rather than imported: scipy takes seconds to load, and a benchmark command should not. Every formula names
+its source; the tests compare them with scipy and with known distributions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import combinations, combinations_with_replacement
+from statistics import NormalDist, fmean, median, stdev, variance
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A centre with its confidence interval, in the unit of the data."""
+
+    center: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval's length."""
+        return (self.high - self.low) / 2
+
+    @property
+    def relative(self) -> float:
+        """Half-width as a share of the centre; infinite around zero."""
+        return self.half_width / abs(self.center) if self.center else math.inf
+
+    def contains(self, value: float) -> bool:
+        """True when the value lies within."""
+        return self.low <= value <= self.high
+
+
+# -- distributions ---------------------------------------------------------------------------------------------------
+
+
+def regularized_beta(x: float, a: float, b: float) -> float:
+    """I_x(a, b) by the continued fraction DLMF 8.17.22, summed with Lentz's method (Appl. Opt. 15, 1976)."""
+    if x <= 0 or x >= 1:
+        return 0.0 if x <= 0 else 1.0
+    if x > (a + 1) / (a + b + 2):  # the fraction converges fast below this only; DLMF 8.17.4 mirrors the rest
+        return 1 - regularized_beta(1 - x, b, a)
+    log_front = math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    fraction, c, d = 1.0, 1.0, 0.0
+    for step in range(1, 1000):
+        m = step // 2
+        if step % 2:
+            term = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
+        else:
+            term = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
+        d = 1 / (1 + term * d)
+        c = 1 + term / c
+        fraction *= c * d
+        if abs(c * d - 1) < 1e-15:
+            break
+    return math.exp(log_front) / (a * fraction)
+
+
+def t_cdf(t: float, df: float) -> float:
+    """Student's t distribution function, from the incomplete beta function (Abramowitz & Stegun 26.7.1)."""
+    tail = regularized_beta(df / (df + t * t), df / 2, 0.5) / 2
+    return 1 - tail if t > 0 else tail
+
+
+def t_quantile(p: float, df: float) -> float:
+    """The value that a Student t variable with `df` degrees of freedom stays below with probability p.
+
+    Raises:
+        ValueError: for p outside (0, 1) or df ≤ 0.
+    """
+    if not 0 < p < 1 or df <= 0:
+        raise ValueError("needs 0 < p < 1 and df > 0")
+    if p < 0.5:
+        return -t_quantile(1 - p, df)
+    low, high = 0.0, 2.0
+    while t_cdf(high, df) < p:
+        high *= 2
+    for _ in range(200):
+        middle = (low + high) / 2
+        if middle in (low, high):
+            break
+        low, high = (middle, high) if t_cdf(middle, df) < p else (low, middle)
+    return (low + high) / 2
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    """Sample quantile with linear interpolation: type 7 of Hyndman & Fan (Am. Stat. 50, 1996), numpy's default.
+
+    Raises:
+        ValueError: for an empty sample or q outside [0, 1].
+    """
+    if not values or not 0 <= q <= 1:
+        raise ValueError("needs a sample and 0 <= q <= 1")
+    ordered = sorted(values)
+    place = q * (len(ordered) - 1)
+    below = math.floor(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
+
+
+# -- one sample ------------------------------------------------------------------------------------------------------
+
+
+def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval of the mean; None for fewer than two values, which have no spread."""
+    if len(values) < 2:
+        return None
+    center = fmean(values)
+    half = t_quantile(0.5 + confidence / 2, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+    return Interval(center, center - half, center + half)
+
+
+def positive_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval of the logarithms, transformed back: for speeds and times, which differ by factors.
+
+    It never reaches below zero, however few the values are. The centre is the geometric mean. Falls back on
+    `mean_interval` where a value is 0.
+    """
+    if any(value <= 0 for value in values):
+        return mean_interval(values, confidence)
+    logs = mean_interval([math.log(value) for value in values], confidence)
+    return None if logs is None else Interval(math.exp(logs.center), math.exp(logs.low), math.exp(logs.high))
+
+
+def quantile_interval(values: Sequence[float], q: float, confidence: float = CONFIDENCE) -> Interval | None:
+    """Distribution-free interval of a quantile between two order statistics; None when the sample is too small.
+
+    The number of values below the true quantile is binomial(n, q); ranks l < u are chosen so that each tail has at most
+    half of what the confidence leaves (David & Nagaraja, Order Statistics, 3rd ed., 7.1).
+    """
+    n, tail = len(values), (1 - confidence) / 2
+    ordered = sorted(values)
+    cumulative, lower, upper = 0.0, None, None
+    for below in range(n + 1):
+        before = cumulative
+        cumulative += math.comb(n, below) * q**below * (1 - q) ** (n - below)
+        if before <= tail and cumulative > tail:
+            lower = below  # P(at most lower-1 values below) <= tail
+        if upper is None and cumulative >= 1 - tail:
+            upper = below + 1
+    if not lower or upper is None or upper > n:
+        return None
+    return Interval(quantile(ordered, q), ordered[lower - 1], ordered[upper - 1])
+
+
+def hodges_lehmann(values: Sequence[float]) -> float:
+    """Median of all pairwise means: nearly as efficient as the mean on normal data, and a third of the values may be
+    wild (Hodges & Lehmann, Ann. Math. Stat. 34, 1963)."""
+    return median((a + b) / 2 for a, b in combinations_with_replacement(values, 2))
+
+
+def outliers(values: Sequence[float], cutoff: float = 3.5) -> list[int]:
+    """Positions of values whose modified z-score, 0.6745·|x - median|/MAD, is above the cutoff.
+
+    Iglewicz & Hoaglin, How to Detect and Handle Outliers (1993), who give 3.5. A sample without spread has none.
+    """
+    if len(values) < 3:
+        return []
+    center = median(values)
+    spread = median(abs(value - center) for value in values)
+    if spread == 0:
+        return []
+    return [i for i, value in enumerate(values) if 0.6745 * abs(value - center) / spread > cutoff]
+
+
+def trimmed_interval(values: Sequence[float], trim: float = 0.2, confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of the trimmed mean from the winsorized variance (Yuen, Biometrika 61, 1974).
+
+    None when fewer than two values are left after cutting the share `trim` off each end.
+    """
+    n = len(values)
+    cut = math.floor(trim * n)
+    kept = n - 2 * cut
+    if kept < 2:
+        return None
+    ordered = sorted(values)
+    winsorized = [min(max(value, ordered[cut]), ordered[n - cut - 1]) for value in ordered]
+    center = fmean(ordered[cut : n - cut])
+    error = math.sqrt((n - 1) * variance(winsorized) / (kept * (kept - 1)))
+    half = t_quantile(0.5 + confidence / 2, kept - 1) * error
+    return Interval(center, center - half, center + half)
+
+
+def robust_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Student's interval, or Yuen's where `outliers` finds any: the rule is fixed before the data are seen."""
+    if outliers(values):
+        return trimmed_interval(values, confidence=confidence)
+    return mean_interval(values, confidence)
+
+
+def requests_needed(values: Sequence[float], precision: float, confidence: float = CONFIDENCE) -> int:
+    """How many values in all would bring the mean's interval within ± precision·mean, if their spread stays.
+
+    The two-stage rule of Stein (Ann. Math. Stat. 16, 1945): n = ceil((t·s / (precision·mean))²).
+    """
+    center = fmean(values)
+    if len(values) < 2 or not center:
+        return len(values) + 1
+    t = t_quantile(0.5 + confidence / 2, len(values) - 1)
+    return max(2, math.ceil((t * stdev(values) / (precision * abs(center))) ** 2))
+
+
+# -- over time -------------------------------------------------------------------------------------------------------
+
+
+def is_steady(values: Sequence[float], window: int = 4, tolerance: float = 0.02) -> bool:
+    """Whether the last `window` values form a plateau: their coefficient of variation is within the tolerance.
+
+    The rule for the end of warm-up of Georges, Buytaert & Eeckhout (OOPSLA 2007, section 3.2), who use a window of up
+    to ten and a tolerance of 1–2 %.
+    """
+    if len(values) < window:
+        return False
+    last = values[-window:]
+    return stdev(last) <= tolerance * abs(fmean(last))
+
+
+@dataclass(frozen=True, slots=True)
+class Drift:
+    """A monotone trend in a series.
+
+    Attributes:
+        slope: Theil–Sen slope, the median of all pairwise slopes, per unit of time.
+        p_value: two-sided, of the Mann–Kendall test.
+        relative: slope over the whole series as a share of the median value.
+    """
+
+    slope: float
+    p_value: float
+    relative: float
+
+
+def drift(values: Sequence[float], times: Sequence[float] | None = None) -> Drift | None:
+    """Mann–Kendall test and Theil–Sen slope; None for fewer than four values, which cannot show a trend.
+
+    Mann (Econometrica 13, 1945), Kendall (Rank Correlation Methods, 1975), with the correction for ties and for
+    continuity; Sen (JASA 63, 1968). The normal approximation is usable from about eight values on; below, the p-value
+    is exact by Kendall's recurrence.
+    """
+    n = len(values)
+    if n < 4:
+        return None
+    at = list(times) if times is not None else [float(i) for i in range(n)]
+    pairs = [(i, j) for i, j in combinations(range(n), 2) if at[j] != at[i]]
+    slopes = [(values[j] - values[i]) / (at[j] - at[i]) for i, j in pairs]
+    if not slopes:
+        return None
+    score = sum((slope > 0) - (slope < 0) for slope in slopes)
+    slope = median(slopes)
+    center = median(values)
+    change = slope * (max(at) - min(at)) / abs(center) if center else math.inf
+    return Drift(slope, _kendall_p(values, score), change)
+
+
+def _kendall_p(values: Sequence[float], score: int) -> float:
+    n = len(values)
+    ties = [sum(v == value for v in values) for value in set(values)]
+    if n < 8 and max(ties) == 1:
+        return _kendall_exact_p(n, abs(score))
+    spread = (n * (n - 1) * (2 * n + 5) - sum(t * (t - 1) * (2 * t + 5) for t in ties)) / 18
+    if spread <= 0 or score == 0:
+        return 1.0
+    return 2 * (1 - NormalDist().cdf((abs(score) - 1) / math.sqrt(spread)))
+
+
+def _kendall_exact_p(n: int, score: int) -> float:
+    """Share of orders of n different values whose |score| is at least this, by the recurrence over inversions."""
+    counts = [1]
+    for size in range(2, n + 1):
+        longer = [0] * (len(counts) + size - 1)
+        for inversions, number in enumerate(counts):
+            for more in range(size):
+                longer[inversions + more] += number
+        counts = longer
+    most = n * (n - 1) // 2
+    extreme = sum(number for inversions, number in enumerate(counts) if abs(most - 2 * inversions) >= score)
+    return min(1.0, extreme / math.factorial(n))
+
+
+# -- across launches -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchSpread:
+    """Where the noise of a metric comes from.
+
+    Attributes:
+        interval: of the metric's expectation over launches; None with one launch.
+        between: standard deviation from launch to launch, the repeats' own noise taken out.
+        within: standard deviation of repeats inside a launch.
+        launches: number of launches.
+    """
+
+    interval: Interval | None
+    between: float
+    within: float
+    launches: int
+
+
+def launch_spread(launches: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> LaunchSpread:
+    """Interval over launches, the launch being the unit of replication: Student's interval of the launch means.
+
+    Repeats of one launch share its luck (memory layout, clocks, captured graphs), so counting them as independent would
+    make the interval too narrow (Kalibera & Jones, ISMM 2013). The variance components are those of the one-way
+    random-effects analysis of variance with unequal group sizes (Searle, Casella & McCulloch, Variance Components,
+    1992, chapter 3): σ²_between = (MSB - MSW) / n0, not below zero.
+
+    Args:
+        launches: the repeats of each launch; every launch has at least one.
+    """
+    groups = [list(group) for group in launches if group]
+    means = [fmean(group) for group in groups]
+    total, k = sum(map(len, groups)), len(groups)
+    loose = total - k
+    squares = sum(sum((value - mean) ** 2 for value in group) for group, mean in zip(groups, means, strict=True))
+    within_square = squares / loose if loose else 0.0
+    between_square = 0.0
+    if k > 1:
+        grand = sum(map(sum, groups)) / total
+        msb = sum(len(group) * (mean - grand) ** 2 for group, mean in zip(groups, means, strict=True)) / (k - 1)
+        n0 = (total - sum(len(group) ** 2 for group in groups) / total) / (k - 1)
+        between_square = max(0.0, (msb - within_square) / n0)
+    return LaunchSpread(mean_interval(means, confidence), math.sqrt(between_square), math.sqrt(within_square), k)
+
+
+def welch_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of mean(a) - mean(b) over launches of unequal variance; None unless both have two values.
+
+    Welch (Biometrika 34, 1947) with the degrees of freedom of Satterthwaite (Biometrics Bull. 2, 1946).
+    """
+    if len(a) < 2 or len(b) < 2:
+        return None
+    center = fmean(a) - fmean(b)
+    parts = [variance(sample) / len(sample) for sample in (a, b)]
+    square = sum(parts)
+    if square == 0:
+        return Interval(center, center, center)
+    df = square**2 / sum(part**2 / (len(sample) - 1) for part, sample in zip(parts, (a, b), strict=True))
+    half = t_quantile(0.5 + confidence / 2, df) * math.sqrt(square)
+    return Interval(center, center - half, center + half)
+
+
+def ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """Interval of the ratio of (geometric) means a/b, minus one: the relative effect of a over b.
+
+    Welch's interval on the logarithms, transformed back; speeds differ by factors, not by sums.
+
+    Raises:
+        ValueError: for a value that is not above zero.
+    """
+    return _exponential(welch_difference([math.log(x) for x in a], [math.log(x) for x in b], confidence))
+
+
+def paired_ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """The same for values measured in pairs (interleaved launches), where whatever drifts hits both alike.
+
+    Raises:
+        ValueError: for unequal lengths or a value that is not above zero.
+    """
+    return _exponential(mean_interval([math.log(x / y) for x, y in zip(a, b, strict=True)], confidence))
+
+
+def _exponential(interval: Interval | None) -> Interval | None:
+    if interval is None:
+        return None
+    change: Callable[[float], float] = math.expm1
+    return Interval(change(interval.center), change(interval.low), change(interval.high))
