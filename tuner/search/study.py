@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ from tuner.search.base import (
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
 from tuner.search.pool import any_unseen
+from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
 
 _MAX_REPEATED_ASKS = 20
@@ -56,8 +58,8 @@ def open_search(
 ) -> Search:
     """Open a study's search, or make it.
 
-    A new search has the baselines in its queue, one per engine, in the space's order. Opening an existing one with
-    another sampler or seed is allowed: what was told stays.
+    A new search has the baselines in its queue, as often as the space's budget says, in the space's order. Opening an
+    existing one with another sampler or seed is allowed: what was told stays.
 
     Args:
         space: the space file; it must be the same (knobs, baselines, objectives) each time.
@@ -84,15 +86,16 @@ def _open(
 ) -> Search:
     lattices = {engine: Lattice(space, engine, baselines[engine]) for engine in space.engines if engine in baselines}
     notebook = Notebook(space, lattices)
-    chosen = optuna_sampler(
-        "tpe" if sampler == DEFAULT else sampler,
-        seed=seed,
-        distributions=notebook.distributions,
-        objectives=len(notebook.objectives),
-    )
+    chosen: optuna.samplers.BaseSampler
+    if sampler == DEFAULT:
+        chosen = TunerSampler(notebook, seed=seed)
+    else:
+        chosen = optuna_sampler(
+            sampler, seed=seed, distributions=notebook.distributions, objectives=len(notebook.objectives)
+        )
     study = _open_study(_storage(storage_url), study_name, chosen, notebook)
     search = Search(study, notebook, seed)
-    search.queue_baselines(baselines)
+    search.queue_baselines(baselines, space.budget.baseline_launches)
     return search
 
 
@@ -138,16 +141,17 @@ class Search:
         self._notebook = notebook
         self._seed = seed
 
-    def queue_baselines(self, baselines: Mapping[str, Candidate]) -> None:
-        """Queue the baseline of every engine that never had one."""
-        known = {
+    def queue_baselines(self, baselines: Mapping[str, Candidate], launches: int) -> None:
+        """Queue each engine's baseline until it has had `launches` turns, engine after engine in every round."""
+        known = Counter(
             candidate.engine
             for trial in self._trials()
             if trial.user_attrs.get(_PURPOSE) == Purpose.BASELINE and (candidate := candidate_of(trial))
-        }
-        for engine in self._notebook.lattices:
-            if engine not in known:
-                self.enqueue(baselines[engine], Purpose.BASELINE)
+        )
+        for turn in range(launches):
+            for engine in self._notebook.lattices:
+                if known[engine] <= turn:
+                    self.enqueue(baselines[engine], Purpose.BASELINE)
 
     def _trials(self) -> list[FrozenTrial]:
         return self._study.get_trials(deepcopy=False)
@@ -199,7 +203,11 @@ class Search:
             self._study.tell(trial, state=TrialState.FAIL)
             return None
         candidate = lattice.decode(point)
-        why = f"proposed by the sampler {type(self._study.sampler).__name__}"
+        sampler = self._study.sampler
+        if isinstance(sampler, TunerSampler):
+            why = sampler.choices[trial.number].why
+        else:
+            why = f"proposed by the sampler {type(sampler).__name__}"
         self._notebook.note_candidate(trial, candidate, point)
         trial.set_user_attr(_PURPOSE, Purpose.SEARCH.value)
         trial.set_user_attr(_WHY, why)

@@ -1,0 +1,242 @@
+"""How many launches until the best configuration? Search methods side by side on problems with known truth.
+
+    python -m benchmarks.search --problem FILE.py [--problem …] --seeds 20 --budget 80 [--methods tuner,random,…]
+
+Each study launches the baseline first. "Reached" means that a launched candidate truly is within 2 % of the best value of
+the first objective among candidates that keep 97 % of the baseline's second one. The last line of output is one JSON object
+about our own sampler; everything above it is for people.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # one study per core; BLAS threads would only fight
+
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import beta
+
+from benchmarks.problems import protocol
+from benchmarks.problems.protocol import KEEP, Problem
+from benchmarks.search_methods import METHODS, OURS
+
+WITHIN = 0.98
+CHECKPOINTS = (20, 40)
+GPUS = 4
+_BOOTSTRAPS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """One launch of one study."""
+
+    status: str
+    truth: tuple[float, ...] | None
+    seconds: float
+    ask_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One study, judged.
+
+    Attributes:
+        launches_to_98: launches until the best was reached; infinite when the budget did not suffice.
+        regret: launches → hypervolume that the true front has and the launched candidates lack, as a share.
+        hangs: launches → launches that hung.
+        hang_gpu_hours: over the whole budget.
+        ask_s: seconds of each ask.
+    """
+
+    launches_to_98: float
+    regret: Mapping[int, float]
+    hangs: Mapping[int, int]
+    hang_gpu_hours: float
+    ask_s: Sequence[float]
+
+
+def study(path: str, method: str, seed: int, budget: int) -> Run:
+    """Run one study of a problem and judge it."""
+    problem = protocol.load(Path(path))
+    search = METHODS[method](problem, seed)
+    rng = np.random.default_rng([seed, 1])
+    launches = []
+    for _ in range(budget):
+        begin = time.process_time()
+        candidate = search.ask()
+        took = time.process_time() - begin
+        result = problem.evaluate(candidate.values, rng)
+        search.tell(result)
+        truth = problem.true_values(candidate, result)
+        launches.append(Launch(result["status"], truth, float(result["seconds"]), took))
+    return judge(problem, launches)
+
+
+def judge(problem: Problem, launches: Sequence[Launch]) -> Run:
+    """Compare what was launched with the truth."""
+    at_baseline = problem.true_values(problem.baseline, {"status": "ok"} if problem.truth else _measured(problem))
+    assert at_baseline is not None, "a problem's baseline works"
+    sign = np.where(problem.maximize, 1.0, -1.0)
+
+    def reached(launch: Launch) -> bool:
+        if launch.status != "ok" or launch.truth is None:
+            return False
+        kept = all(
+            value >= KEEP * base if up else value <= base / KEEP
+            for value, base, up in zip(launch.truth[1:], at_baseline[1:], problem.maximize[1:], strict=True)
+        )
+        lead = launch.truth[0]
+        near = lead >= WITHIN * problem.best_single if problem.maximize[0] else lead <= problem.best_single / WITHIN
+        return kept and near
+
+    first = next((i for i, launch in enumerate(launches, 1) if reached(launch)), float("inf"))
+    points = np.array(
+        [x.truth if x.status == "ok" and x.truth else [np.nan] * len(sign) for x in launches], dtype=float
+    )
+    marks = sorted({*CHECKPOINTS, len(launches)} & set(range(len(launches) + 1)))
+    volumes = {n: hypervolume(sign * points[:n], sign * np.array(problem.reference)) for n in marks}
+    return Run(
+        launches_to_98=first,
+        regret={n: 1 - volume / problem.hypervolume for n, volume in volumes.items()},
+        hangs={n: sum(x.status == "hang" for x in launches[:n]) for n in marks},
+        hang_gpu_hours=sum(x.seconds for x in launches if x.status == "hang") * GPUS / 3600,
+        ask_s=[x.ask_s for x in launches],
+    )
+
+
+def _measured(problem: Problem) -> Mapping[str, object]:
+    return problem.evaluate(problem.baseline.values, np.random.default_rng(0))
+
+
+def hypervolume(points: np.ndarray, reference: np.ndarray) -> float:
+    """Volume between a set of points (larger is better) and the reference, by slicing along the last objective."""
+    points = points[(points > reference).all(axis=1)]
+    if not len(points):
+        return 0.0
+    if points.shape[1] == 1:
+        return float(points.max() - reference[0])
+    levels = np.unique(points[:, -1])
+    heights = np.diff(np.concatenate([[reference[-1]], levels]))
+    slices = (hypervolume(points[points[:, -1] >= level, :-1], reference[:-1]) for level in levels)
+    return float(sum(height * area for height, area in zip(heights, slices, strict=True)))
+
+
+def share_interval(hits: int, n: int) -> tuple[float, float]:
+    """Exact 95 % interval of a share (Clopper & Pearson 1934)."""
+    low = beta.ppf(0.025, hits, n - hits + 1) if hits else 0.0
+    high = beta.ppf(0.975, hits + 1, n - hits) if hits < n else 1.0
+    return float(low), float(high)
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % interval of a median from order statistics (distribution-free; infinities are allowed)."""
+    ordered = sorted(values)
+    n = len(ordered)
+    half = 1.96 * np.sqrt(n) / 2
+    return ordered[max(0, int(np.floor(n / 2 - half)))], ordered[min(n - 1, int(np.ceil(n / 2 + half)) - 1)]
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
+    """95 % bootstrap interval of a mean."""
+    data = np.array(values, dtype=float)
+    means = np.random.default_rng(0).choice(data, (_BOOTSTRAPS, len(data))).mean(axis=1)
+    return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
+
+
+def summary(runs: Sequence[Run], budget: int) -> dict[str, float | None]:
+    """The figures of one method on one problem, as the last line of output gives them."""
+    median = statistics.median(run.launches_to_98 for run in runs)
+    at_40, at_100 = min(40, budget), min(100, budget) - 1
+    return {
+        "median_launches_to_98": None if np.isinf(median) else median,
+        "reached_98": _mean(run.launches_to_98 <= budget for run in runs),
+        "single_at_40": _mean(run.launches_to_98 <= at_40 for run in runs),
+        "hv_regret_at_40": round(_mean(run.regret[at_40] for run in runs), 4),
+        "hangs_at_40": _mean(run.hangs[at_40] for run in runs),
+        "ask_s_at_100": round(statistics.median(run.ask_s[at_100] for run in runs), 4),
+    }
+
+
+def _mean(values: object) -> float:
+    return float(np.mean(list(values)))  # type: ignore[call-overload]
+
+
+def row(method: str, runs: Sequence[Run], budget: int) -> str:
+    """One line of the table for people."""
+
+    def share(at: int) -> str:
+        hits = sum(run.launches_to_98 <= at for run in runs)
+        low, high = share_interval(hits, len(runs))
+        return f"{100 * hits / len(runs):.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
+
+    def mean(values: Sequence[float], digits: int) -> str:
+        low, high = mean_interval(values)
+        return f"{np.mean(values):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
+
+    times = [run.launches_to_98 for run in runs]
+    low, high = median_interval(times)
+    cells = [
+        method,
+        share(min(40, budget)),
+        share(budget),
+        f"{_count(statistics.median(times))} [{_count(low)}, {_count(high)}]",
+        *(mean([run.regret[n] for run in runs], 2) for n in CHECKPOINTS if n <= budget),
+        mean([run.hang_gpu_hours for run in runs], 1),
+        f"{statistics.median(run.ask_s[-1] for run in runs):.2f}",
+    ]
+    return "| " + " | ".join(cells) + " |"
+
+
+def _count(value: float) -> str:
+    return "–" if np.isinf(value) else f"{value:g}"
+
+
+def header(budget: int) -> str:
+    """Head of the table for people."""
+    names = [
+        "method", "within 2 % at 40", f"at {budget}", "median launches",
+        *(f"volume regret at {n}" for n in CHECKPOINTS if n <= budget), "hang GPU-h", "last ask, CPU-s",
+    ]  # fmt: skip
+    return "| " + " | ".join(names) + " |\n" + "|---" * len(names) + "|"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--problem", action="append", required=True, help="problem file; may be given several times")
+    parser.add_argument("--seeds", type=int, default=20, help="studies per method (default 20)")
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--budget", type=int, default=80, help="launches per study (default 80)")
+    parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    chosen = parser.parse_args(arguments)
+    methods = chosen.methods.split(",")
+    if unknown := set(methods) - set(METHODS):
+        parser.error(f"no such method: {', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
+    seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
+    figures = {}
+    with ProcessPoolExecutor(chosen.jobs) as pool:
+        for path in chosen.problem:
+            name = protocol.load(Path(path)).name
+            print(f"\n## {name}: {len(seeds)} studies of {chosen.budget} launches each; [95 % interval]\n")
+            print(header(chosen.budget))
+            for method in methods:
+                jobs = [pool.submit(study, path, method, seed, chosen.budget) for seed in seeds]
+                runs = [job.result() for job in jobs]
+                print(row(method, runs, chosen.budget), flush=True)
+                if method == OURS:
+                    figures[name] = summary(runs, chosen.budget)
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""Everything that one engine's history lets us believe: objectives, limits, failures, and what launches cost."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.acquisition import chance_above, nondominated
+from tuner.search.failure_model import FailureModel
+from tuner.search.gp import GaussianProcess
+from tuner.search.history import History, Observation
+from tuner.search.kernels import Array, Kernel
+from tuner.search.lattice import Lattice, Points
+
+MIN_SUCCESSES = 4
+"""With fewer measured launches there is no model."""
+
+_MAX_ROWS = 300
+"""A model is fitted to at most so many launches: the best ones and the newest ones; the cost grows with the cube."""
+
+_USUAL_SECONDS = 180.0
+_USUAL_FAILURE_SECONDS = 200.0
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Expected wall-clock seconds of a launch.
+
+    Attributes:
+        success: one that is measured (median so far).
+        failure: one that fails for a cause not seen yet (mean so far, with one made-up failure as a start).
+    """
+
+    success: float
+    failure: float
+
+    @classmethod
+    def of(cls, history: History) -> Costs:
+        """From the durations seen; where none are known, usual ones."""
+        worked = [o.seconds for o in history.successes if o.seconds > 0]
+        failed = [o.seconds for o in history.failures if o.seconds > 0]
+        return cls(
+            statistics.median(worked) if worked else _USUAL_SECONDS,
+            statistics.fmean([_USUAL_FAILURE_SECONDS, *failed]),
+        )
+
+
+class Beliefs:
+    """Models of one engine, fitted to its history.
+
+    Args:
+        lattice: of the engine.
+        history: at least `MIN_SUCCESSES` successes.
+        hints: observations of earlier studies, on the scale of this one.
+    """
+
+    def __init__(self, lattice: Lattice, history: History, hints: Sequence[Observation] = ()) -> None:
+        self.lattice = lattice
+        self.history = history
+        self.costs = Costs.of(history)
+        self.failures = FailureModel(lattice, history, self.costs.failure)
+        self._kernel = Kernel(lattice)
+        rows = _most_telling(history)
+        self.objectives = tuple(self._model(rows, hints, k) for k in range(history.objectives))
+        self.limits = tuple(self._limit_model(rows, k) for k in range(history.limits))
+        pending = history.points(history.pending)
+        for model in (*self.objectives, *self.limits):
+            if model is not None:
+                model.expect(pending)
+
+    def _model(self, rows: Sequence[Observation], hints: Sequence[Observation], k: int) -> GaussianProcess:
+        usable = [o for o in [*hints, *rows] if np.isfinite(o.values[k])]
+        return GaussianProcess(
+            self._kernel,
+            self.history.points(usable),
+            np.array([o.values[k] for o in usable]),
+            noise=np.array([o.spread[k] ** 2 for o in usable]),
+            hints=np.array([o.trial < 0 for o in usable]),
+        )
+
+    def _limit_model(self, rows: Sequence[Observation], k: int) -> GaussianProcess | None:
+        usable = [o for o in rows if np.isfinite(o.limits[k])]
+        if len(usable) < MIN_SUCCESSES:
+            return None
+        points = self.history.points(usable)
+        return GaussianProcess(self._kernel, points, np.array([o.limits[k] for o in usable]))
+
+    def predict(self, points: Points) -> tuple[Array, Array]:
+        """Mean and standard deviation of the log objectives; shapes (points, objectives)."""
+        found = [model.predict(points) for model in self.objectives]
+        return np.stack([mean for mean, _ in found], axis=1), np.stack([sd for _, sd in found], axis=1)
+
+    def keeps_limits(self, points: Points) -> Array:
+        """Probability that every limit is kept; shape (points,)."""
+        chance = np.ones(len(points))
+        for model in self.limits:
+            if model is not None:
+                mean, sd = model.predict(points)
+                chance *= chance_above(-mean, sd, 0.0)
+        return chance
+
+    @property
+    def known_points(self) -> Points:
+        """The distinct points measured in full."""
+        points: Points = np.unique(self.history.points(self.history.successes), axis=0)
+        return points
+
+
+def _most_telling(history: History) -> list[Observation]:
+    """The launches to fit: all while they are few, else the front, the best of each objective and the newest."""
+    rows = list(history.launched)
+    if len(rows) <= _MAX_ROWS:
+        return rows
+    worked = list(history.successes)
+    values = np.array([o.values for o in worked])
+    rank = values.argsort(axis=0).argsort(axis=0).max(axis=1)
+    best: NDArray[np.int64] = np.argsort(-(rank + len(rows) * nondominated(values)), kind="stable")
+    kept = {worked[int(i)].trial for i in best[: _MAX_ROWS // 2]}
+    kept |= {o.trial for o in rows[:1]}  # the baseline, from which everything is reckoned
+    for newest in reversed(rows):
+        if len(kept) >= _MAX_ROWS:
+            break
+        kept.add(newest.trial)
+    return [o for o in rows if o.trial in kept]

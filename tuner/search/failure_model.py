@@ -1,0 +1,170 @@
+"""Which settings make a launch fail: rules over single values and pairs of values, weighed against chance.
+
+A *literal* says that a knob is active and has a value (or, on a scale, lies at or beyond one). A *rule* is a literal or a
+pair of literals of two knobs; it may explain a failure when it holds there and at no success. The rules that may explain a
+failure share the blame for it, each by its weight, with chance (a crash that any configuration might have had). A rule that
+explains several failures gains weight with each; one success where it holds lets it off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.domain.values import spell
+from tuner.search.history import History, Observation
+from tuner.search.kernels import Array
+from tuner.search.lattice import Lattice, Mask, Points
+
+SINGLE_PRIOR = 0.04
+"""Weight of one value being bad before any data; about 1 value in 25 of the known spaces does not work."""
+
+PAIR_PRIOR = 0.001
+"""The same for a pair of values."""
+
+CHANCE = 0.04
+"""Probability that a launch fails whatever its settings."""
+
+_GROWTH = np.exp(2.0)
+"""A rule's weight grows by this factor with each further failure that it explains."""
+
+_GROWTH_LIMIT = np.exp(30.0)
+_MAX_PAIRS = 4000
+_MAX_CUTS = 8
+_SUSPECTS_SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """One condition on one axis: `==`, `>=` or `<=` a value's index; it never holds for an inactive knob."""
+
+    axis: int
+    op: str
+    index: int
+
+
+def literals_of(lattice: Lattice) -> list[Literal]:
+    """Every literal that a lattice knows: equality for categories, up to `_MAX_CUTS` cuts both ways for scales."""
+    found = []
+    for i, axis in enumerate(lattice.axes):
+        n = len(axis.values)
+        if axis.ordinal:
+            cuts = sorted({round(c) for c in np.linspace(1, n - 1, min(n - 1, _MAX_CUTS))}) if n > 1 else []
+            found += [Literal(i, ">=", c) for c in cuts] + [Literal(i, "<=", c - 1) for c in cuts]
+        else:
+            found += [Literal(i, "==", v) for v in range(n)]
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Risk:
+    """What may go wrong at each of some points.
+
+    Attributes:
+        chance: probability that the launch fails, shape (points,).
+        seconds: how long the launch takes if it does, shape (points,).
+    """
+
+    chance: Array
+    seconds: Array
+
+
+class FailureModel:
+    """Learned from one engine's history.
+
+    Args:
+        lattice: of that engine.
+        history: what was launched.
+        failure_seconds: expected duration of a failed launch whose cause is new.
+    """
+
+    def __init__(self, lattice: Lattice, history: History, failure_seconds: float) -> None:
+        self._lattice = lattice
+        self._literals = literals_of(lattice)
+        self._failure_seconds = failure_seconds
+        failures = history.failures
+        self._durations = np.array([o.seconds or failure_seconds for o in failures])
+        good = self._truths(history.points(history.launched))
+        self._proven = good.any(axis=0)
+        self._first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
+        self._second = self._first
+        self._blame: Array = np.empty((0, 0))
+        if failures:
+            self._weigh(self._truths(history.points(failures)), good, failures)
+
+    def _truths(self, points: Points) -> Mask:
+        """Whether each literal holds at each point; shape (points, literals)."""
+        active = ~self._lattice.inactive(points)
+        held = np.empty((len(points), len(self._literals)), dtype=bool)
+        for j, literal in enumerate(self._literals):
+            column = points[:, literal.axis]
+            match literal.op:
+                case "==":
+                    held[:, j] = column == literal.index
+                case ">=":
+                    held[:, j] = column >= literal.index
+                case _:
+                    held[:, j] = column <= literal.index
+            held[:, j] &= active[:, literal.axis]
+        return held
+
+    def _weigh(self, bad: Mask, good: Mask, failures: Sequence[Observation]) -> None:
+        in_bad, in_good = bad.astype(np.float32), good.astype(np.float32)
+        failed, worked = in_bad.sum(axis=0), in_good.sum(axis=0)
+        singles = np.flatnonzero((failed > 0) & (worked == 0))
+        failed_pairs, worked_pairs = in_bad.T @ in_bad, in_good.T @ in_good
+        i, j = np.triu_indices(len(self._literals), 1)
+        axis = np.array([literal.axis for literal in self._literals], dtype=np.int64)
+        # A pair with a literal that never worked adds nothing to that literal's own rule.
+        open_pairs = (failed_pairs[i, j] > 0) & (worked_pairs[i, j] == 0) & (axis[i] != axis[j])
+        open_pairs &= (worked[i] > 0) & (worked[j] > 0)
+        i, j = i[open_pairs], j[open_pairs]
+        strongest = np.argsort(-failed_pairs[i, j], kind="stable")[:_MAX_PAIRS]
+        self._first = np.concatenate([singles, i[strongest]])
+        self._second = np.concatenate([singles, j[strongest]])
+        prior = np.concatenate([np.full(len(singles), SINGLE_PRIOR), np.full(len(strongest), PAIR_PRIOR)])
+        covers = (in_bad[:, self._first] * in_bad[:, self._second]).astype(np.float64)
+        weight = prior * np.minimum(_GROWTH ** (covers.sum(axis=0) - 1), _GROWTH_LIMIT)
+        self._blame = covers * weight / (covers @ weight + CHANCE)[:, None]
+
+    def assess(self, points: Points) -> Risk:
+        """The risk at each point: that of the failure whose cause it most likely shares, or that of untried values."""
+        truths = self._truths(points)
+        fresh = CHANCE + SINGLE_PRIOR * self._untried(points)
+        chance, seconds = np.minimum(fresh, 0.5), np.full(len(points), self._failure_seconds)
+        if len(self._first):
+            shares = (truths[:, self._first] & truths[:, self._second]).astype(np.float64) @ self._blame.T
+            worst = shares.argmax(axis=1)
+            known = shares[np.arange(len(points)), worst]
+            seconds = np.where(known > chance, self._durations[worst], seconds)
+            chance = np.maximum(chance, known)
+        return Risk(chance, seconds)
+
+    def _untried(self, points: Points) -> Array:
+        """How many knobs of each point have a category that no working launch had yet."""
+        count = np.zeros(len(points))
+        truths = self._truths(points)
+        for j, literal in enumerate(self._literals):
+            if literal.op == "==" and not self._proven[j]:
+                count += truths[:, j]
+        return count
+
+    def suspects(self, point: Points) -> Mapping[str, float]:
+        """Rules that hold at a point, in words, with the probability that each is real; most probable first."""
+        if not len(self._first):
+            return {}
+        truths = self._truths(point[None])[0]
+        belief = self._blame.max(axis=0) * (truths[self._first] & truths[self._second])
+        order = np.argsort(-belief, kind="stable")[:_SUSPECTS_SHOWN]
+        return {self._words(int(r)): float(belief[r]) for r in order if belief[r] > CHANCE}
+
+    def _words(self, rule: int) -> str:
+        parts = dict.fromkeys([int(self._first[rule]), int(self._second[rule])])
+        return " and ".join(self._literal_words(self._literals[p]) for p in parts)
+
+    def _literal_words(self, literal: Literal) -> str:
+        axis = self._lattice.axes[literal.axis]
+        return f"{axis.name} {literal.op} {spell(axis.values[literal.index])}"

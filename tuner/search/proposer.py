@@ -1,0 +1,167 @@
+"""Which candidate of one engine to launch next: the start, then the best of a pool under the models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.random import Generator
+
+from tuner.search.acquisition import (
+    chance_above,
+    expected_excess,
+    expected_hypervolume_improvement,
+    nondominated,
+)
+from tuner.search.base import SpaceExhausted
+from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs
+from tuner.search.failure_model import FailureModel
+from tuner.search.history import History, Observation
+from tuner.search.kernels import Array
+from tuner.search.lattice import Lattice, Points
+from tuner.search.pool import any_unseen, candidate_pool, neighbours
+from tuner.search.start import next_start
+
+
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """What the search is after.
+
+    Attributes:
+        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to count.
+        reference: share of the baseline's values from which the front's volume is reckoned.
+        front_share: share of the launches that go for the front as a whole; the others go for the lead objective.
+        together: changes of the baseline in one launch of the start.
+        barred: a candidate that fails with more than this probability is taken only when nothing else is left.
+        pool: candidates scored at each ask.
+    """
+
+    keep: float = 0.97
+    reference: float = 0.9
+    front_share: float = 0.5
+    together: int = 2
+    barred: float = 0.5
+    pool: int = 1200
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A point to launch, and why."""
+
+    point: Points
+    why: str
+    beliefs: Beliefs | None = None
+
+
+class Proposer:
+    """Chooses the points of one engine; without memory of its own, so the same history gives the same choice.
+
+    Args:
+        lattice: of the engine.
+        seed: of every random choice.
+        aims: what is sought.
+        hints: observations of earlier studies.
+    """
+
+    def __init__(
+        self, lattice: Lattice, *, seed: int, aims: Aims | None = None, hints: Sequence[Observation] = ()
+    ) -> None:
+        self._lattice = lattice
+        self._seed = seed
+        self._aims = aims or Aims()
+        self._hints = tuple(hints)
+
+    def propose(self, history: History) -> Choice:
+        """The next point.
+
+        Raises:
+            SpaceExhausted: when every allowed point was proposed.
+        """
+        start = self._start(history)
+        if start is not None:
+            return start
+        rng = np.random.default_rng([self._seed, len(history.all)])
+        if len(history.successes) < MIN_SUCCESSES:
+            return self._at_random(history, rng, "at random: too few launches have worked for a model")
+        beliefs = Beliefs(self._lattice, history, self._hints)
+        return self._by_model(beliefs, rng)
+
+    def _start(self, history: History) -> Choice | None:
+        failures = FailureModel(self._lattice, history, Costs.of(history).failure)
+        order = np.random.default_rng([self._seed, 0])
+        point = next_start(self._lattice, history, failures, order, together=self._aims.together)
+        if point is None:
+            return None
+        return Choice(point, "the start: a first look at values that no launch has shown yet")
+
+    def _at_random(self, history: History, rng: Generator, why: str) -> Choice:
+        point = any_unseen(self._lattice, history.seen(), rng)
+        if point is None:
+            raise SpaceExhausted
+        return Choice(point, why)
+
+    def _by_model(self, beliefs: Beliefs, rng: Generator) -> Choice:
+        history, seen = beliefs.history, beliefs.history.seen()
+        goal = _Goal(beliefs, self._aims, whole_front=rng.random() < self._aims.front_share)
+        pool = candidate_pool(self._lattice, goal.parents, self._aims.pool, seen, rng)
+        if not len(pool):
+            return self._at_random(history, rng, "at random: everything near the best is known")
+        score = goal.score(pool)
+        best, top = pool[score.argmax()], float(score.max())
+        while True:
+            around = neighbours(self._lattice, pool[np.argsort(-score, kind="stable")[:4]], seen)
+            if not len(around):
+                break
+            pool, score = around, goal.score(around)
+            if score.max() <= top:
+                break
+            best, top = pool[score.argmax()], float(score.max())
+        return Choice(best, goal.words, beliefs)
+
+
+class _Goal:
+    """One ask's acquisition: expected gain times the chance to work, per expected second."""
+
+    def __init__(self, beliefs: Beliefs, aims: Aims, *, whole_front: bool) -> None:
+        self._beliefs = beliefs
+        self._aims = aims
+        self._known = beliefs.known_points
+        self._mean, _ = beliefs.predict(self._known)
+        kept = beliefs.keeps_limits(self._known) >= 0.5
+        at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
+        self._floors = at_baseline[0] + np.log(aims.keep)
+        self._reference = at_baseline[0] + np.log(aims.reference)
+        objectives = self._mean.shape[1]
+        self._whole_front = whole_front and objectives > 1
+        fit = kept & (self._mean[:, 1:] >= self._floors[1:]).all(axis=1)
+        self._best = float(self._mean[fit, 0].max()) if fit.any() else float(self._mean[:, 0].min())
+        self._front = self._mean[kept] if kept.any() else self._mean[:0]
+        lead = self._mean[:, 0] - 3.0 * np.maximum(self._floors[1:] - self._mean[:, 1:], 0.0).sum(axis=1)
+        by_lead = np.argsort(-np.where(kept, lead, lead - 10.0), kind="stable")[:5]
+        by_front = np.flatnonzero(nondominated(self._mean))
+        by_front = by_front[np.argsort(-self._mean[by_front, 0], kind="stable")][:8]
+        self.parents = self._known[list(dict.fromkeys([*by_front.tolist(), *by_lead.tolist()]))]
+
+    @property
+    def words(self) -> str:
+        """Why the best-scored point is launched."""
+        if self._whole_front:
+            return "the most expected growth of the front per expected second"
+        return "the most expected gain of the first objective, the others kept, per expected second"
+
+    def score(self, points: Points) -> Array:
+        """Larger is better; shape (points,)."""
+        mean, sd = self._beliefs.predict(points)
+        if self._whole_front:
+            gain = expected_hypervolume_improvement(mean, sd, self._front, self._reference) + 1e-12
+        else:
+            gain = expected_excess(mean[:, 0], sd[:, 0], self._best)
+            for k in range(1, mean.shape[1]):
+                gain = gain * chance_above(mean[:, k], sd[:, k], float(self._floors[k]))
+            gain = gain + 1e-15
+        gain = gain * self._beliefs.keeps_limits(points)
+        risk = self._beliefs.failures.assess(points)
+        seconds = self._beliefs.costs.success * (1 - risk.chance) + risk.seconds * risk.chance
+        worth: Array = gain * (1 - risk.chance) / seconds
+        return np.where(risk.chance > self._aims.barred, worth * 1e-6, worth)
