@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from support import rogue
+
 from tuner.domain.launch import LaunchPlan
 from tuner.trial.proctree import read_stat
-
-from support import rogue
 
 
 def rogue_plan(mode: str, *arguments: str, port: int = 1, **changes: object) -> LaunchPlan:

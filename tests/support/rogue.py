@@ -1,4 +1,4 @@
-"""A server that misbehaves in one chosen way, standard library only; run as `rogue.py MODE [PORT]`.
+"""A server that misbehaves in one chosen way, standard library only; run as `rogue.py MODE [ARGUMENTS]`.
 
 Every process that it makes writes its id into `pids/` of its working directory, so that a test knows them all.
 """
@@ -64,14 +64,13 @@ def listen(port: int) -> socket.socket:
 
 
 def main() -> None:
-    mode = sys.argv[1]
-    port = int(sys.argv[2]) if len(sys.argv) > 2 else 0
+    mode, *arguments = sys.argv[1:]
     note()
     print(f"mode {mode}", flush=True)
     if mode == "quiet":
         wait_forever()
     elif mode == "exit":
-        sys.exit(port)
+        sys.exit(int(arguments[0]))
     elif mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         print("deaf", flush=True)
@@ -91,7 +90,7 @@ def main() -> None:
         time.sleep(0.2)
         sys.exit(3)
     elif mode == "listen":
-        server = listen(port)
+        server = listen(int(arguments[0]))
         print("listening", flush=True)
         while True:
             server.accept()[0].close()
@@ -110,7 +109,7 @@ def main() -> None:
             print("still working on it", flush=True)
             time.sleep(0.02)
     elif mode == "script":
-        for line in sys.argv[2:]:
+        for line in arguments:
             print(line, flush=True)
         wait_forever()
     else:

@@ -32,9 +32,13 @@ from tuner.trial.logfile import LogWriter
 from tuner.trial.proctree import Marks, ProcessId
 
 STOP = b"stop"
-ORPHAN_GRACE_S = 4.0
+ORPHAN_GRACE_S = 3.0
 KILL_WAIT_S = 5.0
-_LOOK_EVERY_S = 5.0
+# Who belongs to the tree is written down for the case that guard and worker are both killed: often while the tree
+# grows, seldom while it is measured.
+_LOOK_EVERY_S = 1.0
+_LOOK_SELDOM_S = 5.0
+_GROWING_S = 60.0
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -62,6 +66,7 @@ class _Guard:
         self._tree_ended = False
         self._members: frozenset[ProcessId] = frozenset()
         self._next_look = 0.0
+        self._began = time.monotonic()
         self._grace_s = ORPHAN_GRACE_S
 
     def _on_signal(self, number: int, _frame: object) -> None:
@@ -162,7 +167,8 @@ class _Guard:
     def _remember_members(self) -> None:
         if time.monotonic() < self._next_look:
             return
-        self._next_look = time.monotonic() + _LOOK_EVERY_S
+        now = time.monotonic()
+        self._next_look = now + (_LOOK_EVERY_S if now - self._began < _GROWING_S else _LOOK_SELDOM_S)
         members = frozenset(proctree.descendants(self._myself, proctree.process_table()))
         if members != self._members:
             self._members = members
@@ -171,12 +177,11 @@ class _Guard:
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def tear_down(self) -> None:
-        """SIGTERM to the server's group, a bounded wait, then SIGKILL to everything that belongs to the launch."""
+        """SIGTERM to everything that belongs to the launch, a bounded wait, then SIGKILL to what is left."""
         marks = Marks(self._order["launch_id"], guard=self._myself, cgroup=self._order["cgroup"])
-        for process, stat in proctree.find_members(marks).items():
-            if stat.group == self._leader:
-                proctree.send(process, signal.SIGTERM)
-                proctree.send(process, signal.SIGCONT)  # a stopped process hears SIGTERM only when it goes on
+        for process in proctree.find_members(marks):
+            proctree.send(process, signal.SIGTERM)
+            proctree.send(process, signal.SIGCONT)  # a stopped process hears SIGTERM only when it goes on
         deadline = time.monotonic() + self._grace_s
         while self._collect() and time.monotonic() < deadline:
             self._drain_log(0.05)

@@ -85,9 +85,10 @@ class LaunchClocks:
                 self._observe_phase(phase, line, now)
 
     def _observe_phase(self, phase: Phase, line: str, now: float) -> None:
+        is_new = phase in _COUNTED and self._is_new(line)
         if _ORDER[phase] > _ORDER[self.phase]:
             self._enter(phase, now)
-        elif phase is self.phase and phase in _COUNTED and self._is_new(line):
+        elif phase is self.phase and is_new:
             self._progress = now
 
     def _enter(self, phase: Phase, now: float) -> None:
@@ -130,7 +131,7 @@ class LaunchClocks:
             limit = max(limit, self._progress - self.began + self.deadlines.limit(self.phase))
         return min(limit, self.deadlines.launch_timeout_s)
 
-    def ready(self, now: float) -> Mapping[Phase, float]:
-        """Close the present phase: a token was generated. Phase → seconds, in order."""
+    def close(self, now: float) -> Mapping[Phase, float]:
+        """End the present phase, because a token was generated or the launch failed. Phase → seconds, in order."""
         self._leave(now)
         return dict(self._seconds)

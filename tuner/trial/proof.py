@@ -73,7 +73,7 @@ class TeardownProof:
 
 
 def check_ports(ports: Sequence[int], members: Iterable[int], *, timeout_s: float) -> tuple[HeldPort, ...]:
-    """Wait until nobody listens on the ports; those still held.
+    """Wait until none of the launch listens on its ports; those still held, by strangers too.
 
     Args:
         ports: ports of the launch.
@@ -83,12 +83,12 @@ def check_ports(ports: Sequence[int], members: Iterable[int], *, timeout_s: floa
     ours = set(members)
     deadline = time.monotonic() + timeout_s
     while True:
-        held = [port for port in ports if not port_tools.is_free(port)]
-        if not held or time.monotonic() >= deadline:
-            break
+        held = tuple(_look_at(port, ours) for port in ports if not port_tools.is_free(port))
+        if all(port.is_foreign for port in held) or time.monotonic() >= deadline:
+            return held
         time.sleep(0.05)
-    found = []
-    for port in held:
-        pid = port_tools.holder_of_port(port)
-        found.append(HeldPort(port, pid, is_foreign=pid is not None and pid not in ours))
-    return tuple(found)
+
+
+def _look_at(port: int, ours: set[int]) -> HeldPort:
+    pid = port_tools.holder_of_port(port)
+    return HeldPort(port, pid, is_foreign=pid is not None and pid not in ours)

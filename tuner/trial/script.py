@@ -53,6 +53,7 @@ def launch_script(plan: LaunchPlan, run_dir: Path) -> str:
         [
             "#!/bin/sh",
             "# Repeats one launch by hand; variables without a value here are taken from your own environment.",
+            "# shellcheck disable=SC2016  # a dollar sign in a value is meant literally",
             *demands,
             f"cd {shlex.quote(plan.cwd or str(run_dir))} || exit 1",
             command,

@@ -115,7 +115,7 @@ def wait_ready(
                 raise _failed(clocks, now, FailureKind.FATAL_LINE, fatal, code)
             if has_token:
                 _refuse_foreign_server(handle, clocks, now)
-                return ReadyReport(clocks.ready(now), now - handle.started_at)
+                return ReadyReport(clocks.close(now), now - handle.started_at)
             if (overdue := clocks.overdue(now)) is not None:
                 hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
                 kind = FailureKind.HUNG if hung else FailureKind.DEADLINE
@@ -169,7 +169,7 @@ def _failed(
         observation,
         exit_code=exit_code,
         evidence=evidence,
-        phase_seconds=clocks.ready(now),
+        phase_seconds=clocks.close(now),
     )
 
 

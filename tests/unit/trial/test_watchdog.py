@@ -1,0 +1,158 @@
+"""Waiting for the first token, with real processes; time limits are short, never measured."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.launches import eventually, has_written, rogue_plan
+
+from tuner.domain.outcome import Phase
+from tuner.trial.deadlines import PhaseDeadlines
+from tuner.trial.ports import reserve_ports
+from tuner.trial.process import launch
+from tuner.trial.serving import ServingWatch
+from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, wait_ready
+
+PATIENT = PhaseDeadlines.of(60.0)
+
+
+def never() -> bool:
+    return False
+
+
+def no_phase(line: str) -> Phase | None:
+    return None
+
+
+def words(line: str) -> Phase | None:
+    return Phase(line) if line in set(Phase) else None
+
+
+def connects_to(port: int) -> Callable[[], bool]:
+    def probe() -> bool:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+        except OSError:
+            return False
+        return True
+
+    return probe
+
+
+def test_readiness_is_the_first_token_and_phases_are_timed(tmp_path: Path) -> None:
+    with reserve_ports(1) as lease:
+        port = lease.ports[0]
+        with launch(rogue_plan("listen", str(port), port=port), tmp_path) as server:
+            ready = wait_ready(server, connects_to(port), no_phase, PATIENT)
+    assert isinstance(ready, ReadyReport)
+    assert ready.phase_seconds == {Phase.SPAWN: ready.seconds}
+
+
+def test_a_dead_process_ends_the_wait_with_its_exit_code(tmp_path: Path) -> None:
+    with launch(rogue_plan("exit", "7"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+        wait_ready(server, never, no_phase, PATIENT)
+    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.EXITED, 7)
+    assert failed.value.observation == "the server ended with exit code 7"
+
+
+def test_a_killed_process_is_named_with_its_signal(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(LaunchFailed, match="killed by signal 9"):
+            wait_ready(server, never, no_phase, PATIENT)
+
+
+def test_a_probe_that_blocks_does_not_blind_the_watchdog(tmp_path: Path) -> None:
+    released = threading.Event()
+    with launch(rogue_plan("exit", "3"), tmp_path) as server, pytest.raises(LaunchFailed, match="exit code 3"):
+        wait_ready(server, lambda: released.wait(600), no_phase, PATIENT)
+    released.set()
+
+
+def test_the_phase_is_the_furthest_that_the_log_announced(tmp_path: Path) -> None:
+    with launch(rogue_plan("script", "import", "weights", "import"), tmp_path) as server:
+        assert eventually(has_written(tmp_path, "weights\nimport"))
+        os.kill(server.pid, signal.SIGKILL)
+        with pytest.raises(LaunchFailed) as failed:
+            wait_ready(server, never, words, PATIENT)
+    assert failed.value.phase is Phase.WEIGHTS
+
+
+def test_a_fatal_line_ends_the_wait_although_the_process_lives(tmp_path: Path) -> None:
+    plan = rogue_plan("script", "all is well", "the end is nigh")
+    with launch(plan, tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+        wait_ready(server, never, no_phase, PATIENT, is_fatal=lambda line: "nigh" in line)
+    assert (failed.value.kind, failed.value.observation) == (FailureKind.FATAL_LINE, "the end is nigh")
+
+
+def test_a_silent_server_is_hung_and_its_stacks_are_kept(tmp_path: Path) -> None:
+    impatient = PhaseDeadlines(launch_timeout_s=60, silence_s=1.0, learned={})
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        assert eventually(has_written(tmp_path, "mode quiet"))
+        with pytest.raises(LaunchFailed) as failed:
+            wait_ready(server, never, no_phase, impatient)
+        pid = server.pid
+    assert failed.value.kind is FailureKind.HUNG
+    assert set(failed.value.evidence) == {"stacks", "processes", "log_tail"}
+    processes = Path(failed.value.evidence["processes"]).read_text()
+    assert f"pid {pid}" in processes
+    assert "-- wchan" in processes
+    assert "mode quiet" in Path(failed.value.evidence["log_tail"]).read_text()
+    stacks = Path(failed.value.evidence["stacks"]).read_text()
+    assert "wait_forever" in stacks or "no stack" in stacks or "not installed" in stacks or "rror" in stacks
+
+
+def test_a_server_that_only_talks_runs_into_its_phase_deadline(tmp_path: Path) -> None:
+    impatient = PhaseDeadlines(launch_timeout_s=60, silence_s=30, learned={Phase.SPAWN: 1.0})
+    with launch(rogue_plan("chatter"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+        wait_ready(server, never, no_phase, impatient)
+    assert failed.value.kind is FailureKind.DEADLINE
+    assert "phase spawn" in failed.value.observation
+
+
+def test_a_token_from_somebody_elses_server_is_not_readiness(tmp_path: Path) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        with launch(rogue_plan("quiet", port=port), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+            wait_ready(server, connects_to(port), no_phase, PATIENT)
+    assert failed.value.kind is FailureKind.FOREIGN_PORT
+    assert f"pid {os.getpid()}" in failed.value.observation
+
+
+def test_a_measurement_is_over_when_the_server_dies(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60)
+        assert not watch.is_over()
+        os.kill(server.pid, signal.SIGKILL)
+        assert eventually(watch.is_over)
+        with pytest.raises(LaunchFailed) as failed:
+            watch.check()
+        assert watch.stalled("no token") is failed.value
+    assert (failed.value.phase, failed.value.exit_code) == (Phase.SERVING, -9)
+
+
+def test_a_measurement_ends_at_its_time_limit_with_evidence(tmp_path: Path) -> None:
+    now = 0.0
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60, clock=lambda: now)
+        now = 59.0
+        assert not watch.is_over()
+        now = 61.0
+        with pytest.raises(LaunchFailed, match="not done after 60 s") as failed:
+            watch.check()
+    assert failed.value.kind is FailureKind.DEADLINE
+    assert Path(failed.value.evidence["stacks"]).exists()
+
+
+def test_a_stalled_stream_of_a_living_server_is_a_hang(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        failure = ServingWatch(server, timeout_s=60).stalled("request 3 did not receive a token for 30 s")
+    assert (failure.kind, failure.phase) == (FailureKind.HUNG, Phase.SERVING)

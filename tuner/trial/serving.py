@@ -1,0 +1,89 @@
+"""Watch a ready server while it is measured: the load client sees stalled streams, this sees a dead process."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from tuner.domain.outcome import Phase
+from tuner.trial.evidence import collect_evidence
+from tuner.trial.gpu import GpuProbe
+from tuner.trial.process import ServerHandle
+from tuner.trial.watchdog import FailureKind, LaunchFailed, exit_words
+
+_LOG_EVERY_S = 0.5
+
+
+class ServingWatch:
+    """Says when a measurement makes no sense any more; cheap enough to be asked twenty times a second.
+
+    Give `is_over` to the load client as its stop question, and call `check` when it comes back: a client that lost its
+    connections does not know why.
+    """
+
+    def __init__(
+        self,
+        handle: ServerHandle,
+        *,
+        timeout_s: float,
+        is_fatal: Callable[[str], bool] | None = None,
+        gpus: GpuProbe | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin to watch.
+
+        Args:
+            handle: the server.
+            timeout_s: longest time for everything measured on this launch.
+            is_fatal: whether a log line means that the server cannot go on.
+            gpus: the driver's probe, for the evidence.
+            clock: seconds of a steady clock.
+        """
+        self._handle = handle
+        self._is_fatal = is_fatal
+        self._gpus = gpus
+        self._clock = clock
+        self._began = clock()
+        self._timeout_s = timeout_s
+        self._next_log = 0.0
+        self._failure: LaunchFailed | None = None
+
+    def is_over(self) -> bool:
+        """Whether the server died, wrote a fatal line, or the time is up."""
+        if self._failure is None:
+            self._failure = self._look()
+        return self._failure is not None
+
+    def check(self) -> None:
+        """Raise what was noticed.
+
+        Raises:
+            LaunchFailed: if the server is no longer good for a measurement.
+        """
+        if self.is_over():
+            assert self._failure is not None
+            raise self._failure
+
+    def stalled(self, observation: str) -> LaunchFailed:
+        """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
+        if self.is_over() and self._failure is not None:
+            return self._failure  # a dead server is the cause, the stalled stream its effect
+        return self._hung(observation)
+
+    def _look(self) -> LaunchFailed | None:
+        code = self._handle.poll()
+        if code is not None:
+            return LaunchFailed(FailureKind.EXITED, Phase.SERVING, exit_words(code), exit_code=code)
+        now = self._clock()
+        if now - self._began > self._timeout_s:
+            return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", FailureKind.DEADLINE)
+        if self._is_fatal is not None and now >= self._next_log:
+            self._next_log = now + _LOG_EVERY_S
+            fatal = next(filter(self._is_fatal, self._handle.log.lines()), None)
+            if fatal is not None:
+                return LaunchFailed(FailureKind.FATAL_LINE, Phase.SERVING, fatal)
+        return None
+
+    def _hung(self, observation: str, kind: FailureKind = FailureKind.HUNG) -> LaunchFailed:
+        evidence = collect_evidence(self._handle, self._gpus)
+        return LaunchFailed(kind, Phase.SERVING, observation, evidence=evidence)
