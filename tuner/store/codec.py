@@ -107,6 +107,10 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
         client_cpu_share=level.client_cpu_share,
         client_lag_ms=level.client_lag_ms,
         warnings=list(level.warnings),
+        rate=level.rate,
+        client_processes=level.client_processes,
+        prompt_tokens=level.prompt_tokens,
+        cached_share=level.cached_share,
         measurements=[
             MeasurementRow(
                 position=index,
@@ -118,6 +122,7 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
                 high=m.high,
                 spread_kind=m.spread_kind.value,
                 samples=m.samples,
+                rate=m.rate,
             )
             for index, m in enumerate(level.measurements)
         ],
@@ -195,6 +200,7 @@ def _level(row: LevelRow) -> LevelResult:
                 high=m.high,
                 spread_kind=SpreadKind(m.spread_kind),
                 samples=m.samples,
+                rate=m.rate,
             )
             for m in row.measurements
         ),
@@ -202,6 +208,10 @@ def _level(row: LevelRow) -> LevelResult:
         client_cpu_share=row.client_cpu_share,
         client_lag_ms=row.client_lag_ms,
         warnings=tuple(row.warnings),
+        rate=row.rate,
+        client_processes=row.client_processes,
+        prompt_tokens=row.prompt_tokens,
+        cached_share=row.cached_share,
     )
 
 

@@ -125,6 +125,10 @@ class LevelRow(Base):
     client_cpu_share: Mapped[float | None]
     client_lag_ms: Mapped[float | None]
     warnings: Mapped[Document] = mapped_column(CleanDocument, nullable=False)
+    rate: Mapped[float | None]
+    client_processes: Mapped[int]
+    prompt_tokens: Mapped[float | None]
+    cached_share: Mapped[float | None]
 
     measurements: Mapped[list[MeasurementRow]] = relationship(
         cascade=_CASCADE, passive_deletes=True, order_by="MeasurementRow.position", lazy="selectin"
@@ -148,6 +152,7 @@ class MeasurementRow(Base):
     high: Mapped[float | None]
     spread_kind: Mapped[str]
     samples: Mapped[int]
+    rate: Mapped[float | None]
 
 
 class ArtifactRow(Base):

@@ -2,68 +2,135 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from support import records
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import LevelResult, Measured, Measurement
+from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
-from tuner.domain.trial import KnobActivity, Purpose, TrialReport
+from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 from tuner.secrets import is_secret_name
 from tuner.store import open_store
 from tuner.store.columns import clean_text
 
-texts = st.text(max_size=12).map(clean_text)
-names = texts.filter(lambda name: not is_secret_name(name) and not name.startswith("-"))
-numbers = st.floats(allow_nan=False, allow_infinity=False)
-counts = st.integers(0, 2**31 - 1)
-small_maps = st.dictionaries(names, texts, max_size=3)
-tuples = st.lists(names, max_size=3).map(tuple)
-st.register_type_strategy(float, numbers)
-st.register_type_strategy(int, counts)
+Strategy = st.SearchStrategy[object]
 
-measurements = st.builds(Measurement, repeats=st.lists(numbers, max_size=3).map(tuple), level=counts)
-levels = st.builds(
-    LevelResult,
-    errors=st.dictionaries(texts, counts, max_size=2),
-    measurements=st.lists(measurements, max_size=3).map(tuple),
-    warnings=tuples,
-)
-plans = st.builds(
-    LaunchPlan,
-    engine=texts,
-    argv=tuples,
-    env=small_maps,
-    host=texts,
-    pass_env=tuples,
-    unset_env=tuples,
-    cwd=st.none() | texts,
-    model=texts,
-    served_model=texts,
-    engine_version=st.none() | texts,
-    labels=small_maps,
-)
-failures = st.builds(Failure, failure_class=st.sampled_from(FailureClass), evidence=tuples, blames=tuples, detail=texts)
-reports = st.builds(
-    TrialReport,
-    outcome=failures | st.builds(Measured, levels=st.lists(levels, max_size=2).map(tuple), warnings=tuples),
-    plan=st.none() | plans,
-    phase_seconds=st.dictionaries(st.sampled_from(Phase), numbers, max_size=4),
-    activity=st.lists(st.builds(KnobActivity, knob=texts, reason=texts), max_size=2).map(tuple),
-    versions=small_maps,
-    machine=small_maps,
-    artifacts=st.dictionaries(names, names, max_size=2),
-    notes=tuples,
-)
-values = st.none() | st.booleans() | counts | numbers | names
+text = st.text(max_size=12).map(clean_text)
+name = text.filter(lambda word: not is_secret_name(word) and not word.startswith("-"))
+number = st.floats(allow_nan=False, allow_infinity=False)
+count = st.integers(0, 2**31 - 1)
+switch = st.booleans()
+
+
+def maybe(strategy: Strategy) -> Strategy:
+    return st.none() | strategy
+
+
+def many(strategy: Strategy, most: int = 3) -> Strategy:
+    return st.lists(strategy, max_size=most).map(tuple)
+
+
+def table(key: Strategy, value: Strategy) -> Strategy:
+    return st.dictionaries(key, value, max_size=3)
+
+
+EVERY_FIELD: dict[type, dict[str, Strategy]] = {
+    Measurement: {
+        "metric": st.sampled_from(Metric),
+        "level": count,
+        "repeats": many(number),
+        "center": number,
+        "low": maybe(number),
+        "high": maybe(number),
+        "spread_kind": st.sampled_from(SpreadKind),
+        "samples": count,
+        "rate": maybe(number),
+    },
+    LevelResult: {
+        "level": count,
+        "asked": count,
+        "completed": count,
+        "errors": table(text, count),
+        "measurements": many(st.deferred(lambda: build(Measurement))),
+        "duration_s": number,
+        "client_cpu_share": maybe(number),
+        "client_lag_ms": maybe(number),
+        "warnings": many(text),
+        "rate": maybe(number),
+        "client_processes": count,
+        "prompt_tokens": maybe(number),
+        "cached_share": maybe(number),
+    },
+    Measured: {
+        "levels": many(st.deferred(lambda: build(LevelResult)), most=2),
+        "simulated": switch,
+        "warnings": many(text),
+    },
+    Failure: {
+        "failure_class": st.sampled_from(FailureClass),
+        "phase": st.sampled_from(Phase),
+        "evidence": many(text),
+        "blames": many(text),
+        "detail": text,
+        "exit_code": maybe(st.integers(-64, 255)),
+    },
+    LaunchPlan: {
+        "engine": text,
+        "argv": many(name),
+        "env": table(name, text),
+        "host": text,
+        "port": count,
+        "pass_env": many(text),
+        "unset_env": many(text),
+        "extra_ports": many(count),
+        "gpus": many(count),
+        "cwd": maybe(text),
+        "trial_only_env": many(text),
+        "simulated": switch,
+        "model": text,
+        "served_model": text,
+        "engine_version": maybe(text),
+        "labels": table(name, text),
+    },
+    KnobActivity: {"knob": text, "state": st.sampled_from(Activity), "reason": text},
+    TrialReport: {
+        "outcome": st.deferred(lambda: build(Failure) | build(Measured)),
+        "plan": maybe(st.deferred(lambda: build(LaunchPlan))),
+        "phase_seconds": table(st.sampled_from(Phase), number),
+        "activity": many(st.deferred(lambda: build(KnobActivity))),
+        "versions": table(name, text),
+        "machine": table(name, text),
+        "artifacts": table(name, name),
+        "started_at": number,
+        "finished_at": number,
+        "notes": many(text),
+    },
+}
+"""One strategy for every field of every noun that is stored; none of them may be left to its default."""
+
+
+def build(noun: type) -> Strategy:
+    return st.builds(noun, **EVERY_FIELD[noun])
+
+
+@pytest.mark.parametrize("noun", EVERY_FIELD, ids=lambda noun: noun.__name__)
+def test_a_field_that_is_added_to_a_noun_is_stored_too(noun: type) -> None:
+    """Fails until the field has a strategy above; the next test then fails until it has a column."""
+    assert {field.name for field in fields(noun)} == set(EVERY_FIELD[noun])
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(report=reports, assignment=st.dictionaries(names, values, max_size=4), trial=counts)
+@given(
+    report=build(TrialReport),
+    assignment=table(name, maybe(switch | count | number | name)),
+    trial=count,
+)
 def test_any_report_and_any_candidate_survive_the_database(
     tmp_path: Path, report: TrialReport, assignment: dict[str, bool | int | float | str | None], trial: int
 ) -> None:

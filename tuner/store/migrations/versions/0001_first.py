@@ -82,6 +82,10 @@ def upgrade() -> None:
         sa.Column("client_cpu_share", sa.Double()),
         sa.Column("client_lag_ms", sa.Double()),
         sa.Column("warnings", sa.JSON(), nullable=False),
+        sa.Column("rate", sa.Double()),
+        sa.Column("client_processes", sa.Integer(), nullable=False),
+        sa.Column("prompt_tokens", sa.Double()),
+        sa.Column("cached_share", sa.Double()),
         sa.UniqueConstraint("attempt_id", "position"),
     )
     op.create_table(
@@ -97,6 +101,7 @@ def upgrade() -> None:
         sa.Column("high", sa.Double()),
         sa.Column("spread_kind", sa.Text(), nullable=False),
         sa.Column("samples", sa.Integer(), nullable=False),
+        sa.Column("rate", sa.Double()),
         sa.UniqueConstraint("level_id", "position"),
     )
     op.create_table(
