@@ -5,6 +5,7 @@ Only small calls, one at a time. The load goes over `tuner.loadgen`.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import TracebackType
@@ -103,12 +104,12 @@ class ControlPlane:
                 return answer
         return None
 
-    def flush(self) -> bool:
-        """Empty the prefix cache; False when the engine offers no way or refused."""
+    def flush(self) -> None:
+        """Ask the server to forget its prefix cache, where the engine offers a way; a refusal changes nothing.
+
+        Prompts of different requests share no prefix anyway, so a cache that stays is no error.
+        """
         request = self._definition.endpoints.flush
-        if request is None:
-            return False
-        try:
-            return self._client.request(request.method, request.path).is_success
-        except httpx.HTTPError:
-            return False
+        if request is not None:
+            with contextlib.suppress(httpx.HTTPError):
+                self._client.request(request.method, request.path)

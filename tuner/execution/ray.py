@@ -103,8 +103,15 @@ class RayExecutor:
     ) -> None:
         self._gpus = gpus
         self._queue: deque[TrialRequest] = deque()
+        self._slots: list[_Slot] = []
         self._connect(address, local_gpus)
-        self._slots = [_Slot(self._new_actor()) for _ in range(parallel)]
+        try:
+            self._refuse_too_few_gpus()
+            for _ in range(parallel):
+                self._slots.append(_Slot(self._new_actor()))
+        except BaseException:
+            self.close()
+            raise
 
     def _connect(self, address: str | None, local_gpus: int | None) -> None:
         for name, value in _RAY_ENVIRONMENT.items():
@@ -126,9 +133,12 @@ class RayExecutor:
                 f"Ray could not be {'started' if address is None else 'joined'} {where}: {reason}",
                 hint="check --ray-address, or leave it out to start Ray on this machine",
             ) from error
+
+    def _refuse_too_few_gpus(self) -> None:
+        import ray
+
         offered = int(ray.cluster_resources().get("GPU", 0))
         if self._gpus > offered:
-            self.close()
             raise MachineUnfit(
                 f"each trial needs {self._gpus} GPUs, and Ray offers {offered}",
                 hint="use a machine with more GPUs, or lower hardware.gpus in the space file",
@@ -250,11 +260,10 @@ class RayExecutor:
 
         if not ray.is_initialized():
             return
-        slots = getattr(self, "_slots", [])
         self.cancel()
-        running = [slot.result for slot in slots if slot.result is not None]
+        running = [slot.result for slot in self._slots if slot.result is not None]
         if running:
             ray.wait(running, num_returns=len(running), timeout=_TEARDOWN_GRACE_S)
-        for slot in slots:
+        for slot in self._slots:
             ray.kill(slot.actor)
         ray.shutdown()

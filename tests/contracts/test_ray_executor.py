@@ -1,0 +1,133 @@
+"""The executor's contract, on a real local Ray, with real (simulated) servers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tuner.domain.measurement import Measured
+from tuner.domain.outcome import Failure, FailureClass
+from tuner.domain.trial import Purpose, TrialReport, TrialRequest
+from tuner.engines.catalogue import catalogues
+from tuner.errors import MachineUnfit
+from tuner.execution.base import Finished, Progressed, TrialKey
+from tuner.execution.ray import RayExecutor
+from tuner.spec import load_space
+from tuner.trial.assembly import engine_setup
+
+pytestmark = pytest.mark.slow
+PATIENCE_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def executor() -> Iterator[RayExecutor]:
+    found = RayExecutor(gpus=0, parallel=2)
+    yield found
+    found.close()
+
+
+def request(run_dir: Path, trial: int, **flags: object) -> TrialRequest:
+    """A short trial of the simulated engine."""
+    space = load_space("quickstart", catalogues=catalogues()).space
+    engine = space.engines["simulated"]
+    changed = engine.model_copy(update={"flags": {**engine.flags, **flags}})
+    space = space.model_copy(update={"engines": {"simulated": changed}})
+    workload = space.workload.model_copy(update={"levels": (1,), "single_stream_max_requests": 5})
+    return TrialRequest(
+        study="contract",
+        trial=trial,
+        attempt=1,
+        purpose=Purpose.SEARCH,
+        candidate=engine_setup(space, "simulated").baseline_candidate,
+        space=space,
+        workload=workload,
+        run_dir=str(run_dir / str(trial)),
+        seed=trial,
+    )
+
+
+def collect(executor: RayExecutor, keys: set[TrialKey]) -> tuple[dict[TrialKey, TrialReport], list[Progressed]]:
+    """Poll until every key has finished."""
+    reports: dict[TrialKey, TrialReport] = {}
+    progress: list[Progressed] = []
+    deadline = time.monotonic() + PATIENCE_S
+    while set(reports) < keys:
+        assert time.monotonic() < deadline, f"only {sorted(reports)} finished"
+        for update in executor.poll(0.5):
+            if isinstance(update, Finished):
+                assert update.key not in reports, "a trial finished twice"
+                reports[update.key] = update.report
+            else:
+                assert update.key not in reports, "an event came after the end of its trial"
+                progress.append(update)
+    return reports, progress
+
+
+def servers_of(run_dir: Path) -> list[int]:
+    """Processes that have this test's folder in their command line or working directory."""
+    found = []
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        if "tuner.engines.simulated" in (process.info["cmdline"] or []):
+            with_cwd = process.cwd() if process.is_running() else ""
+            if with_cwd.startswith(str(run_dir)):
+                found.append(process.info["pid"])
+    return found
+
+
+def test_more_trials_than_slots_all_finish_with_their_events(executor: RayExecutor, tmp_path: Path) -> None:
+    for trial in range(3):
+        executor.submit(request(tmp_path, trial))
+    reports, progress = collect(executor, {(0, 1), (1, 1), (2, 1)})
+    assert all(isinstance(report.outcome, Measured) and report.outcome.simulated for report in reports.values())
+    assert {update.key for update in progress} == {(0, 1), (1, 1), (2, 1)}
+    assert not servers_of(tmp_path)
+
+
+def test_a_worker_that_is_killed_is_reported_replaced_and_leaves_no_server(
+    executor: RayExecutor, tmp_path: Path
+) -> None:
+    slow = request(tmp_path, 10, **{"--time-scale": 1})
+    executor.submit(slow)
+    deadline = time.monotonic() + PATIENCE_S
+    while not servers_of(tmp_path):
+        assert time.monotonic() < deadline
+        executor.poll(0.2)
+    (server,) = servers_of(tmp_path)
+    worker = next(p for p in psutil.Process(server).parents() if "TrialWorker" in " ".join(p.cmdline()))
+    os.kill(worker.pid, signal.SIGKILL)
+    reports, _ = collect(executor, {(10, 1)})
+    outcome = reports[10, 1].outcome
+    assert isinstance(outcome, Failure)
+    assert outcome.failure_class is FailureClass.LOST_WORKER
+    gone_by = time.monotonic() + 15
+    while servers_of(tmp_path):
+        assert time.monotonic() < gone_by, "the server outlived its worker"
+        time.sleep(0.2)
+    executor.submit(request(tmp_path, 11))
+    reports, _ = collect(executor, {(11, 1)})
+    assert isinstance(reports[11, 1].outcome, Measured)
+
+
+def test_cancelling_tears_down_what_runs_and_drops_what_waits(executor: RayExecutor, tmp_path: Path) -> None:
+    for trial in (20, 21, 22):
+        executor.submit(request(tmp_path, trial, **{"--time-scale": 1}))
+    deadline = time.monotonic() + PATIENCE_S
+    while len(servers_of(tmp_path)) < 2:
+        assert time.monotonic() < deadline
+        executor.poll(0.2)
+    executor.cancel()
+    reports, _ = collect(executor, {(20, 1), (21, 1)})
+    assert all(isinstance(report.outcome, Failure) for report in reports.values())
+    assert not servers_of(tmp_path)
+    assert executor.poll(1.0) == []
+
+
+def test_more_gpus_than_there_are_is_refused(executor: RayExecutor) -> None:
+    with pytest.raises(MachineUnfit, match="GPUs"):
+        RayExecutor(gpus=64)
