@@ -31,7 +31,11 @@ _TROUBLE = (
 )
 _CHUNK = 1 << 20
 
-_ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
+# Real escape sequences, and colours whose escape character was lost or spelled out when a log was copied.
+_ANSI = re.compile(
+    r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])"
+    r"|(?:ESC|\^\[|\\x1b|\\033|\\u001b)\[[\d;]*m"
+)
 _BAR_END = re.compile(r"(?<=(?:it/s|s/it)\])(?=\s?\S)")
 _DIGITS = re.compile(r"\d+")
 
@@ -62,7 +66,7 @@ _PREFIXES = tuple(
         r"\+\d+\.\d+\s",  # seconds since start
         # docker -t, CRI
         r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\s(?:std(?:out|err) [FP]\s)?\s*",
-        r"\((?P<source>[A-Za-z][\w:.-]*)? ?pid=\d+(?:, ip=[\w.:]+)?\)(?:\s(?=\S)|$|\s)",  # vLLM processes, Ray actors
+        r"\((?P<source>[A-Za-z][\w:.-]*)?,? ?pid=\d+(?:, ip=[\w.:]+)?\)(?:\s(?=\S)|$|\s)",  # vLLM processes, Ray actors
         r"\((?P<source>EngineCore\w*|Worker\w*|APIServer\w*|ApiServer\w*|VllmWorker\w*|raylet|autoscaler)\)\s?",
         r"\[rank(?P<source>\d+)\]:\s?",  # torch
         r"\[(?P<level>[EWIF])(?:\d{4}|\d{3})? ?[\d:.]* ?[\w.-]+\.(?:cpp|cc|cu|h|hpp|py)(?::\d+)?\]\s?",  # c10 / glog

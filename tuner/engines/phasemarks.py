@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 from tuner.domain.outcome import Phase
 from tuner.engines.logs import LogDocument, parse_line
-from tuner.engines.signatures import PhaseMark, SignatureBook, load_book
+from tuner.engines.signatures import PhaseMark, SignatureBook, any_of, load_book
 
 # Lines of one traceback, and of the message that some engines print before its frames.
 _TRACEBACK_REACH = 120
@@ -32,7 +31,7 @@ def phase_of_line(engine: str) -> Callable[[str], Phase | None]:
         SpecError: when the engine's signature file is wrong.
     """
     marks = load_book(engine).phases
-    union = _union(tuple(mark.regex.pattern for mark in marks))
+    union = any_of(tuple(mark.match for mark in marks))
 
     def phase(line: str) -> Phase | None:
         found = None
@@ -43,15 +42,6 @@ def phase_of_line(engine: str) -> Callable[[str], Phase | None]:
         return found
 
     return phase
-
-
-@cache
-def _union(patterns: tuple[str, ...]) -> re.Pattern[str]:
-    """One pattern that tries all: a live log is read line by line, and a flood must not cost much.
-
-    The named group `m<number>` closes last and so tells which pattern matched.
-    """
-    return re.compile("|".join(f"(?P<m{n}>{pattern})" for n, pattern in enumerate(patterns)) or "(?!)", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

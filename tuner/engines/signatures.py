@@ -26,6 +26,7 @@ from tuner.resources import launchers_dir
 
 FILE_NAME = "failures.yaml"
 _FILE = ConfigDict(frozen=True, extra="forbid")
+_NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _ROLE = re.compile(r"[a-z][a-z-]*")
 _CHARACTER_CLASS = re.compile(r"\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])")
 
@@ -59,6 +60,16 @@ def _checked(pattern: str) -> str:
 def compile_pattern(pattern: str) -> re.Pattern[str]:
     """Compile a pattern of a signature file; a blank matches any run of white space and string quotes, or nothing."""
     return re.compile(pattern.replace(" ", r"(?:[\s\"']|f[\"'])*"), re.MULTILINE)
+
+
+@cache
+def any_of(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    """One pattern that tries all, so that a live log can be read line by line at little cost.
+
+    The group `m<number>` around the pattern that matched is the match's `lastgroup`.
+    """
+    nameless = [_NAMED_GROUP.sub("(?:", pattern) for pattern in patterns]
+    return compile_pattern("|".join(f"(?P<m{n}>{pattern})" for n, pattern in enumerate(nameless)) or "(?!)")
 
 
 Pattern = Annotated[str, AfterValidator(_checked)]
