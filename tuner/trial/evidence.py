@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import glob
 import json
+import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -22,8 +25,11 @@ _TAIL_BYTES = 64 * 1024
 _DUMP_TIMEOUT_S = 8.0
 _MOST_PROCESSES = 24
 _PROC_FILES = ("wchan", "stack", "status")
-# PyTorch writes its flight recorder (the last collectives of each rank) below the prefix in this variable.
-_RECORDER_PREFIX = "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"
+# PyTorch's flight recorder (the last collectives of each rank): prefix of its dumps, and of the pipes that ask a rank
+# to dump now. Newer releases have the first names and still read the second ones.
+_RECORDER_DUMPS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+_RECORDER_PIPES = ("TORCH_FR_DEBUG_INFO_PIPE_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE")
+_RECORDER_WAIT_S = 2.0
 
 
 def collect_evidence(handle: ServerHandle, gpus: GpuProbe | None = None) -> dict[str, str]:
@@ -33,6 +39,7 @@ def collect_evidence(handle: ServerHandle, gpus: GpuProbe | None = None) -> dict
     """
     folder = handle.run_dir / FOLDER
     folder.mkdir(exist_ok=True)
+    asked = _ask_recorder(handle.plan.env)
     members = handle.members()[:_MOST_PROCESSES]
     kept = {
         "stacks": _write(folder / "stacks.txt", _stacks(members)),
@@ -42,9 +49,11 @@ def collect_evidence(handle: ServerHandle, gpus: GpuProbe | None = None) -> dict
     if gpus is not None and handle.plan.gpus:
         states = [asdict(state) for state in gpus.states(handle.plan.gpus)]
         kept["gpus"] = _write(folder / "gpus.json", json.dumps({"at": time.time(), "gpus": states}, indent=2))
-    for recorded in _recorder_files(handle.plan.env.get(_RECORDER_PREFIX)):
-        shutil.copy(recorded, folder / recorded.name)
-        kept[f"flight_recorder:{recorded.name}"] = str(folder / recorded.name)
+    if asked:
+        time.sleep(_RECORDER_WAIT_S)
+    for dump in _with_prefix(handle.plan.env, _RECORDER_DUMPS):
+        shutil.copy(dump, folder / dump.name)
+        kept[f"flight_recorder:{dump.name}"] = str(folder / dump.name)
     return kept
 
 
@@ -109,8 +118,22 @@ def _tail(log: Path) -> str:
         return file.read().decode("utf-8", errors="replace")
 
 
-def _recorder_files(prefix: str | None) -> list[Path]:
-    if not prefix:
+def _ask_recorder(env: Mapping[str, str]) -> bool:
+    """Have every rank dump its flight recorder; False where none listens."""
+    asked = False
+    for pipe in _with_prefix(env, _RECORDER_PIPES):
+        with contextlib.suppress(OSError):
+            descriptor = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK)
+            try:
+                os.write(descriptor, b"1")
+                asked = True
+            finally:
+                os.close(descriptor)
+    return asked
+
+
+def _with_prefix(env: Mapping[str, str], names: Sequence[str]) -> list[Path]:
+    prefix = next((Path(env[name]) for name in names if env.get(name)), None)
+    if prefix is None or not prefix.parent.is_dir():
         return []
-    path = Path(prefix)
-    return sorted(path.parent.glob(f"{path.name}*")) if path.parent.is_dir() else []
+    return sorted(prefix.parent.glob(f"{glob.escape(prefix.name)}*"))

@@ -63,6 +63,10 @@ class LaunchFailed(Exception):
         self.phase_seconds = dict(phase_seconds or {})
 
 
+class WaitCancelled(Exception):
+    """The caller no longer wants the server that it waited for."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReadyReport:
     """A server that generated a token: how long each phase took, in order, and the whole, in seconds."""
@@ -79,6 +83,7 @@ def wait_ready(
     is_fatal: Callable[[str], bool] | None = None,
     *,
     gpus: GpuProbe | None = None,
+    is_cancelled: Callable[[], bool] = lambda: False,
 ) -> ReadyReport:
     """Wait until the server generates one token.
 
@@ -93,14 +98,18 @@ def wait_ready(
         deadlines: the limits.
         is_fatal: whether a log line means that the launch cannot succeed.
         gpus: the driver's probe, for the evidence.
+        is_cancelled: asked twenty times a second, also while the log is silent.
 
     Raises:
         LaunchFailed: with what was noticed.
+        WaitCancelled: when `is_cancelled` said so.
     """
     clocks = LaunchClocks(deadlines, handle.started_at)
     prober = _Prober(probe)
     try:
         while True:
+            if is_cancelled():
+                raise WaitCancelled
             has_token = prober.succeeded
             exit_code = handle.poll()
             lines = handle.log.lines()

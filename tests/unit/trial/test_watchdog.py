@@ -17,7 +17,7 @@ from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import launch
 from tuner.trial.serving import ServingWatch
-from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, wait_ready
+from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, WaitCancelled, wait_ready
 
 PATIENT = PhaseDeadlines.of(60.0)
 
@@ -68,6 +68,11 @@ def test_a_killed_process_is_named_with_its_signal(tmp_path: Path) -> None:
             wait_ready(server, never, no_phase, PATIENT)
 
 
+def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server, pytest.raises(WaitCancelled):
+        wait_ready(server, never, no_phase, PATIENT, is_cancelled=lambda: True)
+
+
 def test_a_probe_that_blocks_does_not_blind_the_watchdog(tmp_path: Path) -> None:
     released = threading.Event()
     with launch(rogue_plan("exit", "3"), tmp_path) as server, pytest.raises(LaunchFailed, match="exit code 3"):
@@ -105,7 +110,8 @@ def test_a_silent_server_is_hung_and_its_stacks_are_kept(tmp_path: Path) -> None
     assert "-- wchan" in processes
     assert "mode quiet" in Path(failed.value.evidence["log_tail"]).read_text()
     stacks = Path(failed.value.evidence["stacks"]).read_text()
-    assert "wait_forever" in stacks or "no stack" in stacks or "not installed" in stacks or "rror" in stacks
+    assert f"== pid {pid}" in stacks
+    assert "wait_forever" in stacks or "Permission" in stacks  # containers may forbid py-spy to look
 
 
 def test_a_server_that_only_talks_runs_into_its_phase_deadline(tmp_path: Path) -> None:
