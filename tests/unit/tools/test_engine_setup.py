@@ -45,7 +45,7 @@ def test_packages_are_looked_for_where_pip_looks(
 ) -> None:
     config = tmp_path / "pip.conf"
     config.write_text(
-        "[global]\nfind-links =\n    /wheels/of pip\n    https://example.invalid/wheels\n", encoding="utf-8"
+        "[global]\nfind-links =\n    /wheels/of/pip\n    https://example.invalid/wheels\n", encoding="utf-8"
     )
     monkeypatch.setenv("PIP_CONFIG_FILE", str(config))
     monkeypatch.setenv("PIP_FIND_LINKS", "/from/the/environment")
