@@ -26,7 +26,6 @@ _SHARES: Mapping[Phase, float] = {
     Phase.COMPILE: 0.9,
     Phase.GRAPH_CAPTURE: 0.6,
     Phase.WARMUP: 0.4,
-    Phase.SERVING: 0.4,
 }
 _SILENCE_SHARE = 1 / 3
 
@@ -76,7 +75,7 @@ def learn_limits(good: Sequence[Mapping[Phase, float]], *, margin_s: float = MAR
     says little about the others.
 
     Args:
-        good: phase → seconds of each launch that became ready, preflight and tear-down left out.
+        good: phase → seconds of each launch that became ready, the benchmark's and the tear-down's are ignored.
         margin_s: seconds added to twice the median.
     """
     if len(good) < LEARN_FROM:

@@ -22,7 +22,6 @@ PhaseOfLine = Callable[[str], Phase | None]
 _ORDER = {phase: number for number, phase in enumerate(Phase)}
 # Phases whose lines count work done: shards, kernels, graph sizes.
 _COUNTED = frozenset({Phase.WEIGHTS, Phase.COMPILE, Phase.GRAPH_CAPTURE})
-_UP = frozenset({Phase.WARMUP, Phase.SERVING})
 _REMEMBERED_LINES = 10_000
 
 
@@ -70,7 +69,6 @@ class LaunchClocks:
     _progress: float = 0.0
     _last_byte: float = 0.0
     _bytes: int = 0
-    _said_up: float | None = None
     _counted: set[int] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -82,7 +80,8 @@ class LaunchClocks:
             self._bytes, self._last_byte = seen_bytes, now
         for line in lines:
             if (phase := phase_of(line)) is not None:
-                self._observe_phase(phase, line, now)
+                # A launch ends with its first token. What the server says about serving before that is a claim.
+                self._observe_phase(Phase.WARMUP if phase is Phase.SERVING else phase, line, now)
 
     def _observe_phase(self, phase: Phase, line: str, now: float) -> None:
         is_new = phase in _COUNTED and self._is_new(line)
@@ -95,8 +94,6 @@ class LaunchClocks:
         self._leave(now)
         self.phase = phase
         self._entered[phase] = self._progress = now
-        if phase in _UP and self._said_up is None:
-            self._said_up = now
 
     def _leave(self, now: float) -> None:
         self._seconds[self.phase] = now - self._entered[self.phase]
@@ -111,15 +108,12 @@ class LaunchClocks:
 
     def overdue(self, now: float) -> Overdue | None:
         """The first clock that ran out, or None."""
-        launch_limit = self._launch_limit()
+        says_up = self.phase is Phase.WARMUP
         checks = [
             (Clock.SILENCE, self._last_byte, self.deadlines.silence_s),
-            (Clock.PHASE, self._progress, self.deadlines.limit(self.phase)),
-            (Clock.LAUNCH, self.began, launch_limit),
+            (Clock.TOKENS if says_up else Clock.PHASE, self._progress, self.deadlines.limit(self.phase)),
+            (Clock.LAUNCH, self.began, self._launch_limit()),
         ]
-        if self._said_up is not None:
-            # Measured from the first claim to be up, so that warm-up → serving does not start it anew.
-            checks.insert(0, (Clock.TOKENS, self._said_up, self.deadlines.limit(Phase.WARMUP)))
         for clock, since, limit in checks:
             if now - since > limit:
                 return Overdue(clock, self.phase, now - since, limit)

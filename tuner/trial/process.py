@@ -108,6 +108,7 @@ class ServerHandle:
         log: its output so far, line by line.
         started_at: `time.monotonic()` of the start.
         proof: what was left after closing; None while it is open.
+        guard_lost: whether the guard was killed, and the server with it; says nothing about the server.
     """
 
     def __init__(
@@ -134,6 +135,7 @@ class ServerHandle:
         self._exit_code: int | None = None
         self._tree_ended = False
         self._guard_done = False
+        self.guard_lost = False
         self._refused: str | None = None
         self._spawned = threading.Event()
         self._listener = threading.Thread(target=self._listen, name=f"guard-{record.launch_id[:8]}", daemon=True)
@@ -252,6 +254,7 @@ class ServerHandle:
                 self._on_event(json.loads(line))
         self._spawned.set()
         if not self._guard_done:
+            self.guard_lost = True
             self._notes.append("the guard was killed; the server was ended by the worker")
             kill_members(self._record.marks, timeout_s=guard_program.KILL_WAIT_S)
             with self._lock:

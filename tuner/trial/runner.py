@@ -31,7 +31,7 @@ from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
 from tuner.trial.protocol import MeasurementFailed, measure
 from tuner.trial.script import PLAN, SCRIPT
 from tuner.trial.serving import ServingWatch
-from tuner.trial.watchdog import FailureKind, LaunchFailed, wait_ready
+from tuner.trial.watchdog import FailureKind, LaunchFailed, WaitCancelled, wait_ready
 
 HOST = "127.0.0.1"
 _PROBE_PROMPT = "The"
@@ -179,7 +179,7 @@ class _Trial:
             self._notes.phase_seconds |= error.phase_seconds
             self._notes.artifacts |= error.evidence
             return self._explained(handle, error)
-        except _CancelledError:
+        except (_CancelledError, WaitCancelled):
             return Failure(FailureClass.LOST_WORKER, self._notes.phase, detail="stopped on request")
 
     # ---- start-up
@@ -201,8 +201,6 @@ class _Trial:
             return True
 
         def phase_seen(line: str) -> Phase | None:
-            if self._cancelled():
-                raise _CancelledError
             phase = phase_of(line)
             if phase is not None and phase is not self._notes.phase:
                 self._notes.phase = phase
@@ -216,6 +214,7 @@ class _Trial:
             PhaseDeadlines.of(self._request.space.budget.launch_timeout_s, self._request.phase_limits),
             is_fatal_line(self._plan.engine),
             gpus=self._gpus,
+            is_cancelled=self._cancelled,
         )
         self._notes.phase_seconds |= ready.phase_seconds
         return served[0]
@@ -256,6 +255,8 @@ class _Trial:
         """The class of a failure, from the log and from what was seen outside."""
         if error.kind is FailureKind.FOREIGN_PORT:
             return Failure(FailureClass.PORT_IN_USE, error.phase, (error.observation,))
+        if error.kind is FailureKind.GUARD_LOST:
+            return Failure(FailureClass.LOST_WORKER, error.phase, (error.observation,))
         found = explain(
             handle.run_dir / LOG,
             engine=self._plan.engine,

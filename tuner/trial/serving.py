@@ -9,9 +9,11 @@ from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.process import ServerHandle
-from tuner.trial.watchdog import FailureKind, LaunchFailed, exit_words
+from tuner.trial.watchdog import FailureKind, LaunchFailed, how_it_ended
 
 _LOG_EVERY_S = 0.5
+_LOOK_EVERY_S = 0.05
+_LAST_WORDS_S = 3.0
 
 
 class ServingWatch:
@@ -66,14 +68,19 @@ class ServingWatch:
 
     def stalled(self, observation: str) -> LaunchFailed:
         """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
-        if self.is_over() and self._failure is not None:
-            return self._failure  # a dead server is the cause, the stalled stream its effect
-        return self._hung(observation)
+        # A dead server is the cause, the stalled stream its effect, and the effect may be seen first.
+        deadline = time.monotonic() + _LAST_WORDS_S
+        while not self.is_over() and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY_S)
+        if self._failure is None:
+            self._failure = self._hung(observation)
+        return self._failure
 
     def _look(self) -> LaunchFailed | None:
         code = self._handle.poll()
         if code is not None:
-            return LaunchFailed(FailureKind.EXITED, Phase.SERVING, exit_words(code), exit_code=code)
+            kind, words, exit_code = how_it_ended(self._handle, code)
+            return LaunchFailed(kind, Phase.SERVING, words, exit_code=exit_code)
         now = self._clock()
         if now - self._began > self._timeout_s:
             return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", FailureKind.DEADLINE)

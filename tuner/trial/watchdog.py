@@ -29,6 +29,7 @@ class FailureKind(StrEnum):
     DEADLINE = "deadline"
     FATAL_LINE = "fatal_line"
     FOREIGN_PORT = "foreign_port"
+    GUARD_LOST = "guard_lost"
 
 
 class LaunchFailed(Exception):
@@ -116,9 +117,8 @@ def wait_ready(
             now = time.monotonic()
             clocks.observe(lines, handle.log.seen_bytes, phase_of_line, now)
             if exit_code is not None:
-                for_phase = handle.log.rest()
-                clocks.observe(for_phase, handle.log.seen_bytes, phase_of_line, now)
-                raise _failed(clocks, now, FailureKind.EXITED, exit_words(exit_code), exit_code)
+                clocks.observe(handle.log.rest(), handle.log.seen_bytes, phase_of_line, now)
+                raise _failed(clocks, now, *how_it_ended(handle, exit_code))
             if is_fatal is not None and (fatal := next(filter(is_fatal, lines), None)) is not None:
                 code = _wait_for_exit(handle)
                 raise _failed(clocks, now, FailureKind.FATAL_LINE, fatal, code)
@@ -129,15 +129,18 @@ def wait_ready(
                 hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
                 kind = FailureKind.HUNG if hung else FailureKind.DEADLINE
                 evidence = collect_evidence(handle, gpus)
-                raise _failed(clocks, now, kind, str(overdue), None, evidence)
+                raise _failed(clocks, now, kind, str(overdue), evidence=evidence)
             time.sleep(_LOOK_EVERY_S)
     finally:
         prober.stop()
 
 
-def exit_words(code: int) -> str:
-    """How a process ended, in words."""
-    return f"the server ended with exit code {code}" if code >= 0 else f"the server was killed by signal {-code}"
+def how_it_ended(handle: ServerHandle, code: int) -> tuple[FailureKind, str, int | None]:
+    """Kind, words and exit code of a death."""
+    if handle.guard_lost:
+        return FailureKind.GUARD_LOST, "the guard of the launch was killed, and the server with it", None
+    words = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
+    return FailureKind.EXITED, f"the server {words}", code
 
 
 class _Prober:
@@ -169,7 +172,7 @@ def _failed(
     now: float,
     kind: FailureKind,
     observation: str,
-    exit_code: int | None,
+    exit_code: int | None = None,
     evidence: Mapping[str, str] | None = None,
 ) -> LaunchFailed:
     return LaunchFailed(
@@ -196,4 +199,4 @@ def _refuse_foreign_server(handle: ServerHandle, clocks: LaunchClocks, now: floa
     if holder is None or holder in {member.pid for member in handle.members()}:
         return
     text = f"port {handle.plan.port} is answered by pid {holder}, which is not part of this launch"
-    raise _failed(clocks, now, FailureKind.FOREIGN_PORT, text, None)
+    raise _failed(clocks, now, FailureKind.FOREIGN_PORT, text)

@@ -108,7 +108,7 @@ def test_a_server_that_says_it_is_up_but_generates_nothing_is_hung() -> None:
 
 
 def test_claiming_to_be_up_twice_does_not_start_the_token_clock_anew() -> None:
-    launch = Launch().says("warming", 10).says("serving", 140)
+    launch = Launch().says("warming", 10).says("serving", 140).says("serving", 150)
     assert launch.overdue_at(156) is Clock.TOKENS
 
 

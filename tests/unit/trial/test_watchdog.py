@@ -68,6 +68,14 @@ def test_a_killed_process_is_named_with_its_signal(tmp_path: Path) -> None:
             wait_ready(server, never, no_phase, PATIENT)
 
 
+def test_a_killed_guard_is_no_verdict_on_the_server(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        os.kill(server.guard_pid, signal.SIGKILL)
+        with pytest.raises(LaunchFailed) as failed:
+            wait_ready(server, never, no_phase, PATIENT)
+    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.GUARD_LOST, None)
+
+
 def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None:
     with launch(rogue_plan("quiet"), tmp_path) as server, pytest.raises(WaitCancelled):
         wait_ready(server, never, no_phase, PATIENT, is_cancelled=lambda: True)
