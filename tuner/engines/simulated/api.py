@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tuner.engines.simulated.completions import Asked, BadRequestError, Writer, parse
-from tuner.engines.simulated.replies import Reply
+from tuner.engines.simulated.completions import BadRequestError, parse
+from tuner.engines.simulated.faults import Faults
+from tuner.engines.simulated.misbehave import make_reply
 from tuner.engines.simulated.scheduler import Job, Scheduler
+from tuner.engines.simulated.settings import Settings
 from tuner.engines.simulated.wire import Connection, Request
-
-MakeReply = Callable[[Connection, Asked, Writer, Job], Reply]
 
 
 class Api:
@@ -20,39 +20,42 @@ class Api:
 
     Args:
         scheduler: generates.
+        settings: what acts.
         model: name offered.
-        info: `/server_info`: what acts.
-        limits: `context_length`, `max_queued`.
-        answer_faults: `corrupts` and `logprob_drift` of the settings.
-        make_reply: makes the reply of one request; faults replace it.
+        info: the answer to `/server_info`; has `time_scale`.
+        corrupts: share of wrong tokens in the answers, and `logprob_drift` their spread, that the settings cause.
+        faults: replies that misbehave on purpose.
         api_key: bearer token asked for, or None.
+
+    Attributes:
+        draining: True once new requests are refused.
+        health_hangs: True once health checks get no answer.
     """
 
     def __init__(
         self,
         scheduler: Scheduler,
+        settings: Settings,
         *,
         model: str,
         info: Mapping[str, Any],
-        context_length: int,
-        max_queued: int | None,
         corrupts: float,
         logprob_drift: float,
+        faults: Faults,
         api_key: str | None,
-        log: Callable[[str], None],
     ) -> None:
-        self._scheduler, self._model, self._info = scheduler, model, info
-        self._context_length, self._max_queued = context_length, max_queued
+        self._scheduler, self._settings, self._model, self._info = scheduler, settings, model, info
         self._corrupts, self._logprob_drift = corrupts, logprob_drift
-        self._api_key, self._log = api_key, log
+        self._faults, self._api_key = faults, api_key
         self._numbers = itertools.count(1)
         self._started = time.time()
         self.draining = False
-        self.admit: Callable[[Connection], bool] = lambda _connection: True
-        self.make_reply: MakeReply = lambda connection, asked, writer, _job: Reply(connection, asked, writer)
+        self.health_hangs = False
         self._routes: dict[tuple[str, str], Callable[[Request, Connection], None]] = {
             ("POST", "/v1/completions"): lambda request, connection: self._generate(request, connection, chat=False),
-            ("POST", "/v1/chat/completions"): lambda request, connection: self._generate(request, connection, chat=True),
+            ("POST", "/v1/chat/completions"): lambda request, connection: self._generate(
+                request, connection, chat=True
+            ),
             ("GET", "/v1/models"): self._models,
             ("GET", "/health"): self._healthy,
             ("GET", "/ready"): self._healthy,
@@ -83,17 +86,24 @@ class Api:
         connection.send_json(status, {"error": {"message": message, "type": "Error", "param": None, "code": status}})
 
     def _generate(self, request: Request, connection: Connection, *, chat: bool) -> None:
-        if not self.admit(connection):
+        scheduler, settings = self._scheduler, self._settings
+        faults = self._faults.of_request(len(scheduler.running) + len(scheduler.waiting))
+        rejected = next((fault for fault in faults if fault.name == "reject"), None)
+        full = settings.max_queued is not None and len(scheduler.waiting) >= settings.max_queued
+        if rejected is not None:
+            self._error(connection, int(rejected.number("status")), "The server is overloaded, try again later.")
             return
-        if self.draining or (self._max_queued is not None and len(self._scheduler.waiting) >= self._max_queued):
-            self._error(connection, 503, "The request queue is full." if not self.draining else "shutting down")
+        if self.draining or full:
+            self._error(
+                connection, 503, "The server is shutting down." if self.draining else "The request queue is full."
+            )
             return
         try:
             asked = parse(
                 request.json(),
                 chat=chat,
                 model=self._model,
-                context_length=self._context_length,
+                context_length=settings.context_length,
                 corrupts=self._corrupts,
                 logprob_drift=self._logprob_drift,
             )
@@ -103,14 +113,11 @@ class Api:
         except ValueError as error:
             self._error(connection, 400, f"invalid JSON: {error}")
             return
-        number = next(self._numbers)
-        job = Job(asked.prompt_tokens, asked.tokens, emit=lambda _count: None)
-        reply = self.make_reply(connection, asked, Writer(asked, f"{number:08x}"), job)
-        job.emit = reply.emit
-        connection.on_lost = lambda: self._scheduler.cancel(job)
-        self._log(f'"POST {request.path} HTTP/1.1" 200 OK')
+        reply = make_reply(connection, asked, f"{next(self._numbers):08x}", faults)
+        job = Job(asked.prompt_tokens, asked.tokens, reply.emit)
+        connection.on_lost = lambda: scheduler.cancel(job)
         reply.begin()
-        self._scheduler.submit(job)
+        scheduler.submit(job)
 
     def _probe(self, _request: Request, connection: Connection) -> None:
         """Deep health: generates one token."""
@@ -123,7 +130,8 @@ class Api:
         self._scheduler.submit(job)
 
     def _healthy(self, _request: Request, connection: Connection) -> None:
-        connection.send(503 if self.draining else 200, b"", "text/plain")
+        if not self.health_hangs:
+            connection.send(503 if self.draining else 200, b"", "text/plain")
 
     def _models(self, _request: Request, connection: Connection) -> None:
         entry = {
@@ -132,7 +140,7 @@ class Api:
             "created": int(self._started),
             "owned_by": "tuner-simulated",
             "root": self._model,
-            "max_model_len": self._context_length,
+            "max_model_len": self._settings.context_length,
             "time_scale": self._info["time_scale"],
         }
         connection.send_json(200, {"object": "list", "data": [entry]})

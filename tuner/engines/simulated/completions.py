@@ -44,9 +44,7 @@ class Asked:
     top_logprobs: int | None
 
 
-def parse(
-    body: Any, *, chat: bool, model: str, context_length: int, corrupts: float, logprob_drift: float
-) -> Asked:
+def parse(body: Any, *, chat: bool, model: str, context_length: int, corrupts: float, logprob_drift: float) -> Asked:
     """Check a request body.
 
     Raises:

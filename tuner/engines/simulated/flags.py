@@ -15,7 +15,12 @@ from typing import Any
 
 FLAVORS = ("sglang", "vllm")
 ATTENTION_BACKENDS = ("triton", "flashinfer", "torch_native", "fa3", "fa4", "trtllm_mla")
-VLLM_ATTENTION_NAMES = {"TRITON_MLA": "triton", "TRITON_ATTN": "triton", "FLASHINFER": "flashinfer", "FLASH_ATTN": "fa3"}
+VLLM_ATTENTION_NAMES = {
+    "TRITON_MLA": "triton",
+    "TRITON_ATTN": "triton",
+    "FLASHINFER": "flashinfer",
+    "FLASH_ATTN": "fa3",
+}
 KV_DTYPES = ("auto", "bf16", "fp8_e5m2", "fp8_e4m3", "fp4-fast")
 SCHEDULE_POLICIES = ("fcfs", "lpm", "dfs-weight", "random")
 
@@ -97,7 +102,9 @@ def _add_engine_flags(group: argparse._ArgumentGroup) -> None:
         "--cuda-graph-max-bs-decode", "--cuda-graph-max-bs", "--max-cudagraph-capture-size",
         type=_positive, help="largest batch with a captured graph",
     )  # fmt: skip
-    add("--enable-custom-all-reduce", action="store_true", help="the engine's own all-reduce; NCCL settings stop acting")
+    add(
+        "--enable-custom-all-reduce", action="store_true", help="the engine's own all-reduce; NCCL settings stop acting"
+    )
     add("--disable-custom-all-reduce", action="store_true", help="leave all-reduce to NCCL; wins over --enable-…")
     add("--stream-interval", type=_positive, help="tokens per streamed chunk")
 
@@ -110,7 +117,9 @@ def _add_dead_flags(group: argparse._ArgumentGroup) -> None:
 
 def _add_simulation_flags(group: argparse._ArgumentGroup) -> None:
     add = group.add_argument
-    add("--flavor", choices=FLAVORS, default="sglang", help="which engine's defaults, log lines and failures to imitate")
+    add(
+        "--flavor", choices=FLAVORS, default="sglang", help="which engine's defaults, log lines and failures to imitate"
+    )
     add("--sim-model", metavar="NAME_OR_FILE", default="sm120", help="performance model: a name or a YAML file")
     add("--time-scale", type=float, default=1.0, help="simulated seconds per real second")
     add("--launch-seed", type=int, help="seed of this launch's noise; random when absent")

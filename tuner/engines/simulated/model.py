@@ -48,9 +48,7 @@ class Speed:
         kv = model.kv_dtypes[settings.kv_dtype]
         backend = model.attention[settings.attention_backend]
         page = model.scheduling.page_sizes[settings.page_size]
-        attention = Pair(
-            backend.alone * kv.attention_alone * page.alone, backend.full * kv.attention_full * page.full
-        )
+        attention = Pair(backend.alone * kv.attention_alone * page.alone, backend.full * kv.attention_full * page.full)
         sum_ms = (
             self._between(self._flavor.weights, batch, power=self._flavor.weights_power)
             + self._between(attention, batch)
@@ -101,7 +99,7 @@ class Speed:
 
     def _between(self, pair: Pair, batch: int, *, power: float = 1.0) -> float:
         share = min(1.0, (batch - 1) / (self._model.workload.full_batch - 1))
-        return pair.alone + (pair.full - pair.alone) * share**power
+        return float(pair.alone + (pair.full - pair.alone) * share**power)
 
     def _graph_ms(self, batch: int) -> float:
         graphs, settings = self._model.graphs, self._settings
@@ -112,7 +110,9 @@ class Speed:
     def _host_ms(self, batch: int) -> float:
         scheduling, settings = self._model.scheduling, self._settings
         visible = scheduling.overlap_hides if settings.overlap else 1.0
-        return self._between(self._flavor.host, batch) * visible / settings.decode_steps**scheduling.decode_steps_power
+        return float(
+            self._between(self._flavor.host, batch) * visible / settings.decode_steps**scheduling.decode_steps_power
+        )
 
     def _hold(self, batch: int) -> float:
         scheduling, more = self._model.scheduling, self._settings.decode_steps - 1
@@ -126,7 +126,11 @@ class Speed:
         if settings.custom_all_reduce:
             return Protocol(machine.custom.alone * scale, machine.custom.full * scale, machine.custom.prefill)
         nccl = settings.nccl
-        protocol, algorithm, p2p = machine.protocols[nccl.protocol], machine.algorithms[nccl.algorithm], machine.p2p[nccl.p2p]
+        protocol, algorithm, p2p = (
+            machine.protocols[nccl.protocol],
+            machine.algorithms[nccl.algorithm],
+            machine.p2p[nccl.p2p],
+        )
         channels_full = _channels(machine.channels_full, nccl.channels, machine.default_channels)
         buffers = math.log2(nccl.buffer_bytes / (4 << 20)) if nccl.protocol in (AUTO, "Simple") else 0.0
         return Protocol(
@@ -142,7 +146,7 @@ class Speed:
         size = math.log2((chunk if chunk > 0 else 1 << 17) / prefill.best_chunk)
         chunking = 1.0 + prefill.smaller * max(0.0, -size) ** 1.5 + prefill.larger * max(0.0, size) ** 1.3
         communication = 1.0 - prefill.comm_share + prefill.comm_share * self._all_reduce.prefill
-        return prefill.us_per_token * chunking * communication / 1000.0
+        return float(prefill.us_per_token * chunking * communication / 1000.0)
 
     def _kv_share(self) -> float:
         return self._settings.memory_fraction + self._flavor.memory_offset - self._model.memory.weights

@@ -60,7 +60,9 @@ class NcclSettings:
     ignored: tuple[tuple[str, str], ...] = ()
 
 
-def read_environment(env: Mapping[str, str], *, default_channels: int, protocol_preference: tuple[str, ...]) -> NcclSettings:
+def read_environment(
+    env: Mapping[str, str], *, default_channels: int, protocol_preference: tuple[str, ...]
+) -> NcclSettings:
     """Settings from the environment.
 
     Args:
@@ -103,11 +105,15 @@ def _allowed(variable: str, text: str, words: Mapping[str, str]) -> dict[str, se
         if not separator and position > 0:
             raise NcclConfigError("All entries except the first must have a prefix", at_first_call=False)
         if separator and function not in _FUNCTIONS:
-            raise NcclConfigError(f'Unrecognized prefix token "{function}" when parsing {variable}', at_first_call=False)
+            raise NcclConfigError(
+                f'Unrecognized prefix token "{function}" when parsing {variable}', at_first_call=False
+            )
         negated, names = listed.startswith("^"), set()
         for word in listed.removeprefix("^").split(","):
             if word.lower() not in words:
-                raise NcclConfigError(f'Unrecognized element token "{word}" when parsing {variable}', at_first_call=False)
+                raise NcclConfigError(
+                    f'Unrecognized element token "{word}" when parsing {variable}', at_first_call=False
+                )
             names.add(words[word.lower()])
         chosen = everything - names if negated else names
         for name in [function] if separator else _FUNCTIONS:

@@ -6,13 +6,15 @@ loop therefore delivers late, but never makes the next activity start late: erro
 
 One thing must not be multiplied by the time scale: what the client and the wire need in real time between a finished
 answer and the next request. An arrival soon after a completion (or after another arrival) is therefore dated to that
-event plus the *real* time in between. At time scale 1 this changes nothing.
+event plus the *real* time in between, and decoding is not played while such requests still come in (the simulated
+schedule stands, it is only delivered a little later). At time scale 1 this changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -25,8 +27,12 @@ _CHUNKS_PER_SECOND = 8000
 _SHORTEST_WAIT_S = 0.001
 _EARLY_S = 0.0005
 """Event loops wake on whole milliseconds; half of one early keeps the mean error at zero."""
-_REACTION_S = 0.1
+_REACTION_S = 0.012
 """An arrival later than this (real seconds) after the last event is no reaction to it."""
+_QUIET_S = 0.004
+"""With a time scale, decoding waits until no request has come or ended for so long (real seconds)."""
+_LONGEST_BURST_S = 0.25
+"""A burst older than this is steady traffic: decoding no longer waits for its end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -77,6 +83,12 @@ class Scheduler:
         prefill_chunk: prompt tokens per prefill; -1 for no limit.
         decode_steps: decode steps between two looks at the queue.
         stream_interval: tokens per chunk asked for.
+
+    Attributes:
+        waiting, running: jobs in the queue and in the batch.
+        frozen: True once generation has stopped for good.
+        generated, prefilled: tokens so far.
+        watchers: called after each activity.
     """
 
     def __init__(
@@ -95,23 +107,24 @@ class Scheduler:
         self._granule = math.lcm(decode_steps, stream_interval)
         self._kv_tokens = speed.kv_tokens()
         self._loop = asyncio.get_running_loop()
-        self._origin = self._loop.time()
+        self._origin = time.monotonic()  # not the loop's clock, which stands still during a callback
         self._timer: asyncio.TimerHandle | None = None
         self._boundary = 0.0
         self._activity: _Activity | None = None
         self._completions: deque[float] = deque()
-        self._last_arrival = (-math.inf, 0.0)
+        self._last_arrival = 0.0
+        self._burst = (-math.inf, -math.inf)
         self.waiting: deque[Job] = deque()
         self.running: list[Job] = []
         self.frozen = False
         self.generated = 0
         self.prefilled = 0
-        self.on_activity: Callable[[], None] | None = None
+        self.watchers: list[Callable[[], None]] = []
 
     @property
     def now(self) -> float:
         """Simulated seconds since start."""
-        return (self._loop.time() - self._origin) * self._scale
+        return (time.monotonic() - self._origin) * self._scale
 
     @property
     def kv_used(self) -> int:
@@ -146,19 +159,30 @@ class Scheduler:
 
     def _arrival(self) -> float:
         """When the request that has just come counts as sent."""
-        now, real = self.now, self._loop.time()
-        while self._completions and (now - self._completions[0]) / self._scale > _REACTION_S:
-            self._completions.popleft()
-        last_real, last = self._last_arrival
-        if self._completions:
+        now, real = self.now, time.monotonic()
+        if real - self._burst[1] > _REACTION_S:
+            self._completions.clear()
+            arrival = now
+        elif self._completions:
             finished = self._completions.popleft()
             arrival = finished + (now - finished) / self._scale
-        elif real - last_real < _REACTION_S:
-            arrival = last + real - last_real
         else:
-            arrival = now
-        self._last_arrival = (real, arrival)
+            arrival = self._last_arrival + real - self._burst[1]
+        self._last_arrival = arrival
+        self._note_event()
         return arrival
+
+    def _note_event(self) -> None:
+        """A request came or ended: the burst goes on, or a new one begins."""
+        real = time.monotonic()
+        first, last = self._burst
+        self._burst = (first if real - last < _QUIET_S else real, real)
+
+    def _burst_ends(self) -> float | None:
+        """Monotonic time at which the present burst may count as over, or None when there is none to wait for."""
+        first, last = self._burst
+        end = min(last + _QUIET_S, first + _LONGEST_BURST_S)
+        return end if self._scale > 1.0 and end > time.monotonic() else None
 
     def _whole_granules(self, steps: int) -> int:
         return max(1, math.ceil(steps / self._granule)) * self._granule
@@ -173,10 +197,18 @@ class Scheduler:
                 self._activity = self._next_activity()
                 if self._activity is None:
                     return
+            burst_ends = None if self._activity.prefilled else self._burst_ends()
+            if burst_ends is not None:
+                self._activity = None  # planned anew, with whoever has come by then
+                self._sleep_until(burst_ends)
+                return
             if self._activity.end > self.now + _EARLY_S * self._scale:
-                self._timer = self._loop.call_at(self._origin + self._activity.end / self._scale, self._pump)
+                self._sleep_until(self._origin + self._activity.end / self._scale)
                 return
             self._finish(self._activity)
+
+    def _sleep_until(self, moment: float) -> None:
+        self._timer = self._loop.call_later(max(0.0, moment - time.monotonic()), self._pump)
 
     def _next_activity(self) -> _Activity | None:
         if not self.running and self.waiting:
@@ -198,7 +230,7 @@ class Scheduler:
         return _Activity(self._boundary, step, min(steps, self._bundle(step, batch)))
 
     def _bundle(self, step: float, batch: int) -> int:
-        """Decode steps until the next look: short enough to stream, long enough to be cheap, to see arrivals in time."""
+        """Decode steps until the next look: few enough to stream and to see arrivals, many enough to be cheap."""
         if self._scale == 1.0:
             steps = 1
         else:
@@ -238,11 +270,12 @@ class Scheduler:
             self.generated += new
             finished = finished or job.produced >= job.output_tokens
         if finished:
+            self._note_event()
             done = [job for job in due if job.produced >= job.output_tokens]
             self._completions.extend([self._boundary] * len(done))
             gone = set(map(id, done))
             self.running = [job for job in self.running if id(job) not in gone]
         for job in due:
             job.emit(count)
-        if self.on_activity is not None:
-            self.on_activity()
+        for look in self.watchers:
+            look()

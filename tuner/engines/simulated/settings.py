@@ -6,10 +6,9 @@ import argparse
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from tuner.engines.simulated import nccl
 from tuner.engines.simulated.flags import DEAD_FLAGS, VLLM_ATTENTION_NAMES
 from tuner.engines.simulated.modelfile import Defaults, SimModel
-from tuner.engines.simulated.nccl import NcclSettings
+from tuner.engines.simulated.nccl import NcclConfigError, NcclSettings, read_environment
 
 NCCL_VARIABLES = (
     "NCCL_ALGO", "NCCL_PROTO", "NCCL_MIN_NCHANNELS", "NCCL_MAX_NCHANNELS",
@@ -44,7 +43,7 @@ class Settings:
     context_length: int
     stream_interval: int
     nccl: NcclSettings
-    nccl_error: nccl.NcclConfigError | None = None
+    nccl_error: NcclConfigError | None = None
     inactive: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -107,12 +106,12 @@ def _dest(flag: str) -> str:
     return flag.lstrip("-").replace("-", "_")
 
 
-def _nccl(env: Mapping[str, str], model: SimModel) -> tuple[NcclSettings, nccl.NcclConfigError | None]:
+def _nccl(env: Mapping[str, str], model: SimModel) -> tuple[NcclSettings, NcclConfigError | None]:
     machine = model.all_reduce
     try:
-        read = nccl.read_environment(
+        read = read_environment(
             env, default_channels=machine.default_channels, protocol_preference=machine.protocol_preference
         )
-    except nccl.NcclConfigError as error:
+    except NcclConfigError as error:
         return NcclSettings(channels=machine.default_channels), error
     return read, None
