@@ -29,6 +29,16 @@ _TELLING: Mapping[str, frozenset[str]] = {
     ),
 }
 
+_COMMON = frozenset(
+    {
+        *("model", "host", "port", "tensor-parallel-size", "pipeline-parallel-size", "data-parallel-size", "dtype"),
+        *("quantization", "trust-remote-code", "kv-cache-dtype", "served-model-name", "api-key", "seed", "tokenizer"),
+        *("load-format", "attention-backend", "stream-interval", "reasoning-parser", "tool-call-parser"),
+        *("chat-template", "disable-custom-all-reduce", "enable-metrics", "log-level", "page-size", "block-size"),
+    }
+)
+"""Flags that both engines have: they make a file of flags likely without telling whose."""
+
 
 def _plain(key: str) -> str:
     return key.lstrip("-").replace("_", "-").removeprefix("no-")
@@ -47,8 +57,8 @@ def is_config(data: Any, catalogue: FlagCatalogue | None) -> bool:
     if not isinstance(data, dict) or not data:
         return False
     keys = [_plain(str(key)) for key in data]
-    telling = frozenset().union(*_TELLING.values())
-    known = [k for k in keys if k in telling or (catalogue is not None and catalogue.find(f"--{k}") is not None)]
+    familiar = _COMMON.union(*_TELLING.values())
+    known = [k for k in keys if k in familiar or (catalogue is not None and catalogue.find(f"--{k}") is not None)]
     return 2 * len(known) >= len(keys)
 
 

@@ -22,6 +22,7 @@ class ContainerRun:
     """A container as it would be started.
 
     Attributes:
+        verb: `run`, `create` or `exec`.
         image: image name; None for `exec` into a running one.
         words: program and arguments inside, entry point included when it is given.
         entrypoint: whether the words begin with a program that replaces the image's own.
@@ -31,6 +32,7 @@ class ContainerRun:
         notes: what cannot be seen from here.
     """
 
+    verb: str = "run"
     image: str | None = None
     words: tuple[str, ...] = ()
     entrypoint: bool = False
@@ -54,9 +56,9 @@ class ContainerRun:
 
 def read_container_run(words: Sequence[str]) -> ContainerRun:
     """Take the words after `docker` apart."""
-    verb = next((at for at, word in enumerate(words) if word in ("run", "exec", "create")), 0)
-    run = ContainerRun()
-    at = verb + 1
+    start = next((at for at, word in enumerate(words) if word in ("run", "exec", "create")), 0)
+    run = ContainerRun(verb=words[start])
+    at = start + 1
     while at < len(words) and words[at].startswith("-") and words[at] != "--":
         name, value, used = _option(words, at)
         at += used
@@ -68,7 +70,7 @@ def read_container_run(words: Sequence[str]) -> ContainerRun:
             run.add_option(name, value)
     at += at < len(words) and words[at] == "--"
     image, rest = (words[at] if at < len(words) else None), tuple(words[at + 1 :])
-    if words[verb : verb + 1] == ["exec"] or words[verb : verb + 1] == ("exec",):
+    if run.verb == "exec":
         run.notes.append(f"runs inside the container {image}; its image and settings are not seen here")
         run.words, run.entrypoint = rest, True
         return run

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import textwrap
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ from tuner.domain.catalogue import FlagCatalogue
 from tuner.errors import SpecError
 from tuner.spec.command import configs
 from tuner.spec.command.arguments import is_flag, parse_arguments
+from tuner.spec.command.around import ENGINES_BY_WORD, Around, engine_of_image, mentions
+from tuner.spec.command.charts import first_env, named_model
 from tuner.spec.command.containers import read_container_run
 from tuner.spec.command.launchers import Launcher, find_launcher
 from tuner.spec.command.lexer import ShellSyntaxError
@@ -27,55 +29,7 @@ from tuner.spec.command.units import is_unit, read_unit
 _PARAMETERS = "\0parameters"
 """Stands for `"$@"` while a wrapper script is read."""
 _MODEL_FLAGS = ("--model", "--model-path", "--model-tag")
-_IMAGES = {"vllm": "vllm", "sglang": "sglang"}
 _ACTIVATES = frozenset({"source", ".", "conda", "mamba", "micromamba", "module", "pyenv"})
-
-
-@dataclass
-class _Around:
-    """What surrounds the server's own words, gathered from the outside in."""
-
-    prefix: str = ""
-    env: dict[str, str] = field(default_factory=dict)
-    passed: list[str] = field(default_factory=list)
-    secrets: dict[str, str] = field(default_factory=dict)
-    unresolved: list[str] = field(default_factory=list)
-    container: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    literal_gaps: bool = False
-    """Whether an unresolved name stays one word (Kubernetes), so that the command's structure is known all the same."""
-
-    def command(self, **fields: Any) -> LaunchCommand:
-        """A command with all of this, and what is given."""
-        launcher = " ".join(part for part in (self.prefix, fields.pop("launcher", "")) if part)
-        return LaunchCommand(
-            launcher=launcher,
-            env=dict(self.env),
-            unresolved=tuple(dict.fromkeys(self.unresolved)),
-            env_passthrough=tuple(dict.fromkeys(self.passed)),
-            env_secrets=dict(self.secrets),
-            container=dict(self.container),
-            notes=tuple(dict.fromkeys([*self.notes, *fields.pop("notes", ())])),
-            **fields,
-        )
-
-    def refuse(self, reason: str, *, engine: str | None = None, launcher: str = "") -> LaunchCommand:
-        """A refusal that still tells what was seen."""
-        return self.command(refusal=reason, engine=engine or self.guess(), launcher=launcher)
-
-    def guess(self) -> str | None:
-        """The engine that variables or the image speak of."""
-        found = {e for e in _IMAGES if any(name.startswith(f"{e.upper()}_") for name in self.env)}
-        return (
-            next(iter(found)) if len(found) == 1 else _engine_of_image(next(iter(self.container.get("image", ())), ""))
-        )
-
-    def copy(self) -> _Around:
-        """An independent copy, since several commands of one text may be tried."""
-        return replace(
-            self, env=dict(self.env), passed=list(self.passed), secrets=dict(self.secrets), notes=list(self.notes),
-            unresolved=list(self.unresolved), container=dict(self.container),
-        )  # fmt: skip
 
 
 def import_command(
@@ -113,13 +67,12 @@ class _Importer:
             return self._mapping(data)
         cleaned, notes = clean(text)
         script = read_script(cleaned)
-        around = _Around(env=dict(script.exported), unresolved=list(script.unresolved), notes=notes)
-        return self._script(script, around)
+        return self._script(script, Around(env=dict(script.exported), notes=notes))
 
     # ------------------------------------------------------------ forms
 
     def _unit(self, text: str) -> LaunchCommand:
-        around = _Around(prefix="systemd")
+        around = Around(prefix="systemd")
         try:
             unit = read_unit(text)
         except ValueError as error:
@@ -146,17 +99,17 @@ class _Importer:
             return _choose(results)
         if configs.is_config(data, self._catalogue):
             return self._config(data)
-        around = _Around(env=_first_env(data))
-        engine = next((e for e in _IMAGES if e in str(data).lower()), None)
+        around = Around(env=first_env(data))
+        engine = next((e for e in ENGINES_BY_WORD if e in str(data).lower()), None)
         reason = (
             "holds no launch command: these look like values that a chart makes flags of; "
             "run `helm template` and give the container it renders"
         )
-        return replace(around.refuse(reason, engine=engine, launcher="helm chart"), model=_named_model(data))
+        return replace(around.refuse(reason, engine=engine, launcher="helm chart"), model=named_model(data))
 
     def _config(self, data: Mapping[str, Any]) -> LaunchCommand:
         engine = self._engine or configs.engine_of_keys(map(str, data))
-        around = _Around()
+        around = Around()
         if engine is None:
             return around.refuse("nothing tells whether these are flags of SGLang or of vLLM")
         launcher = "vllm serve MODEL --config FILE" if engine == "vllm" else "sglang.launch_server --config FILE"
@@ -165,7 +118,7 @@ class _Importer:
 
     def _container(self, container: Container) -> LaunchCommand | None:
         kind = "compose" if container.dialect == "compose" else "k8s"
-        around = _Around(
+        around = Around(
             prefix=f"{kind} entrypoint" if kind == "compose" and container.entrypoint else kind,
             env=container.env,
             passed=container.passed,
@@ -179,11 +132,14 @@ class _Importer:
 
     # ------------------------------------------------------------ words
 
-    def _script(self, script: Script, around: _Around) -> LaunchCommand:
+    def _script(self, script: Script, around: Around) -> LaunchCommand:
         results = []
         for command in script.commands:
             here = around.copy()
             here.env.update(command.env)
+            # Only gaps that this command depends on: others may be tests or messages of the script.
+            needed = [*command.argv, *here.env.values()]
+            here.unresolved += [gap for gap in script.unresolved if any(mentions(word, gap) for word in needed)]
             if command.conditional:
                 here.notes.append("the command stands inside a condition or loop; it is taken as if that holds")
             found = self._argv(command.argv, here)
@@ -198,7 +154,7 @@ class _Importer:
             return _choose(results)
         return around.refuse("no command here starts a server of SGLang or vLLM")
 
-    def _argv(self, argv: Iterable[str], around: _Around) -> LaunchCommand | None:
+    def _argv(self, argv: Iterable[str], around: Around) -> LaunchCommand | None:
         """What a list of words starts; None when it has nothing to do with a server."""
         launcher = find_launcher(tuple(argv))
         if launcher is None:
@@ -215,15 +171,15 @@ class _Importer:
         reason = f"{launcher.name} is no engine that tuner launches"
         if "router" in launcher.name:
             reason = f"{launcher.name} is a router in front of workers: give the command of one worker"
-        missing = [name for name in around.unresolved if any(_mentions(word, name) for word in launcher.rest)]
+        missing = [name for name in around.unresolved if any(mentions(word, name) for word in launcher.rest)]
         if missing:
             reason += f"; and these variables have no value here: {', '.join(missing)}"
         engine = next((e for e in ("sglang", "vllm") if launcher.name.startswith((e, e[:3]))), None)
         return around.refuse(reason, engine=engine, launcher=launcher.name)
 
-    def _docker(self, launcher: Launcher, around: _Around) -> LaunchCommand:
+    def _docker(self, launcher: Launcher, around: Around) -> LaunchCommand:
         run = read_container_run(launcher.rest)
-        around.prefix = " ".join(part for part in (around.prefix, f"{launcher.name} run") if part)
+        around.prefix = " ".join(part for part in (around.prefix, f"{launcher.name} {run.verb}") if part)
         around.env.update(run.env)
         around.passed += run.passed
         around.container.update(run.options)
@@ -232,16 +188,16 @@ class _Importer:
         return found or around.refuse("the container starts no server that is known here")
 
     def _inside_image(
-        self, words: tuple[str, ...], image: str | None, entrypoint: bool, around: _Around
+        self, words: tuple[str, ...], image: str | None, entrypoint: bool, around: Around
     ) -> LaunchCommand | None:
         if image is not None:
             around.container["image"] = (image,)
         if find_launcher(words) is not None:
-            around.prefix += " …" if around.prefix.endswith(" run") else ""
+            around.prefix += " …" if around.prefix.endswith((" run", " exec")) else ""
             found = self._argv(words, around)
             if found is not None or entrypoint:
                 return found
-        engine = _engine_of_image(image or "")
+        engine = engine_of_image(image or "")
         if engine is None or (not words and self._engine is None):
             return None
         script = next((word for word in words[:1] if word.endswith((".sh", ".py")) or "/bin/" in word), None)
@@ -252,11 +208,10 @@ class _Importer:
         shown = "IMAGE" if not words or is_flag(words[0]) else "IMAGE MODEL"
         return self._server(Launcher("server", shown, words, engine, words=shown), around)
 
-    def _inner_script(self, launcher: Launcher, around: _Around) -> LaunchCommand:
+    def _inner_script(self, launcher: Launcher, around: Around) -> LaunchCommand:
         text, parameters = (launcher.rest[0] if launcher.rest else ""), launcher.rest[1:]
         script = read_script(clean(text)[0], known=around.env, parameters=(_PARAMETERS,) if parameters else ())
         around.env.update(script.exported)
-        around.unresolved += script.unresolved
         taking = [one for one in script.commands if _PARAMETERS in one.argv and find_launcher(one.argv) is not None]
         if script.branches and taking:
             return self._wrapper(taking, parameters, around)
@@ -270,7 +225,7 @@ class _Importer:
             return around.refuse(f"{name} hides the launch command: paste what it runs", launcher=name)
         return found
 
-    def _wrapper(self, taking: list[SimpleCommand], parameters: tuple[str, ...], around: _Around) -> LaunchCommand:
+    def _wrapper(self, taking: list[SimpleCommand], parameters: tuple[str, ...], around: Around) -> LaunchCommand:
         """A script that decides at run time what to add to its parameters: they are the command, the rest is said."""
         launchers = [found for one in taking if (found := find_launcher(one.argv)) is not None]
         added: dict[str, None] = {}
@@ -287,9 +242,9 @@ class _Importer:
 
     # ------------------------------------------------------------ the server
 
-    def _server(self, launcher: Launcher, around: _Around) -> LaunchCommand:
+    def _server(self, launcher: Launcher, around: Around) -> LaunchCommand:
         name = launcher.words if around.prefix and launcher.words else launcher.name
-        gaps = [gap for gap in around.unresolved if any(_mentions(word, gap) for word in launcher.rest)]
+        gaps = [gap for gap in dict.fromkeys(around.unresolved) if any(mentions(word, gap) for word in launcher.rest)]
         if gaps and not around.literal_gaps:
             reason = f"these variables have no value here: {', '.join(gaps)}"
             return around.refuse(reason, engine=launcher.engine, launcher=name)
@@ -346,22 +301,14 @@ def _mapping(text: str) -> Any:
         return None
     # A shell line with a colon in it parses as YAML too; its "key" then is more than a word.
     mappings = [one.data for one in documents if isinstance(one.data, dict | list)]
-    sound = [m for m in mappings if isinstance(m, list) or all(re.fullmatch(r"[\w.-]+", key) for key in m)]
+    sound = [m for m in mappings if all(_is_entry(part) for part in (m if isinstance(m, list) else [m]))]
     if not sound or len(sound) < len(mappings):
         return None
     return sound[0] if len(sound) == 1 else sound
 
 
-def _engine_of_image(image: str) -> str | None:
-    name = image.lower()
-    found = [engine for engine, word in _IMAGES.items() if word in name]
-    return found[0] if len(found) == 1 else None
-
-
-def _mentions(word: str, name: str) -> bool:
-    if not re.fullmatch(r"\w+", name):
-        return name in word
-    return re.search(rf"\$\{{?\(?{re.escape(name)}\b", word) is not None
+def _is_entry(part: Any) -> bool:
+    return isinstance(part, dict) and all(re.fullmatch(r"[\w.-]+", key) for key in part)
 
 
 def _model_of(flags: Mapping[str, FlagText], positional: tuple[str, ...]) -> tuple[str | None, list[str]]:
@@ -372,27 +319,3 @@ def _model_of(flags: Mapping[str, FlagText], positional: tuple[str, ...]) -> tup
         note = f"two models are named: {models[0]} as a word, {models[1]} by flag; versions differ on which counts"
         return None, [note]
     return (models[0] if models else None), []
-
-
-def _walk(data: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(data, dict):
-        for key, value in data.items():
-            yield str(key), value
-            yield from _walk(value)
-    elif isinstance(data, list):
-        for item in data:
-            yield from _walk(item)
-
-
-def _first_env(data: Any) -> dict[str, str]:
-    for key, value in _walk(data):
-        if key == "env" and isinstance(value, list):
-            items = [item for item in value if isinstance(item, dict) and "name" in item and "value" in item]
-            return {str(item["name"]): str(item["value"]) for item in items}
-    return {}
-
-
-def _named_model(data: Any) -> str | None:
-    names = ("modelurl", "model", "modelpath", "modelname", "servedmodelname")
-    found = {key.lower().replace("_", ""): value for key, value in _walk(data) if isinstance(value, str)}
-    return next((found[name] for name in names if name in found), None)

@@ -29,7 +29,19 @@ _WRAPPERS = frozenset(
     {
         *("exec", "nohup", "sudo", "env", "time", "nice", "ionice", "stdbuf", "setsid", "numactl", "taskset", "chrt"),
         *("timeout", "uv", "uvx", "poetry", "pipenv", "conda", "mamba", "micromamba", "tini", "dumb-init", "command"),
-        *("catchsegv", "nsys", "ncu", "srun", "mpirun", "screen", "tmux", "systemd-run", "eval", "proxychains4"),
+        *(
+            "catchsegv",
+            "nsys",
+            "ncu",
+            "srun",
+            "mpirun",
+            "screen",
+            "tmux",
+            "systemd-run",
+            "eval",
+            "singularity",
+            "apptainer",
+        ),
     }
 )
 _PYTHON = re.compile(r"^(python|pypy)[0-9.]*$")
@@ -67,7 +79,8 @@ def find_launcher(argv: Sequence[str]) -> Launcher | None:
     wrapped = False
     for at, word in enumerate(argv):
         found = _at(argv[at:])
-        if found is not None:
+        # After a wrapper, `vllm vllm serve` is an option's value and then the program.
+        if found is not None and not (wrapped and found.kind == "tool" and at + 2 < len(argv)):
             return Launcher(found.kind, found.name, found.rest, found.engine, tuple(env), found.words)
         if (assignment := _ASSIGNMENT.match(word)) is not None:
             env.append((assignment[1], assignment[2]))

@@ -232,7 +232,8 @@ class _Reader:
             return value
         if operator and operator[-1] in "-=":
             return self.expand_inner(rest)
-        return self._unresolved(name, piece.raw)
+        # A default or message inside the braces may hold blanks that would look like words.
+        return self._unresolved(name, f"${{{name}}}" if operator else piece.raw)
 
     def expand_inner(self, text: str) -> str:
         """Expand the variables of a text; quotes around it, as in `${X:-"a b"}`, are dropped."""
