@@ -59,12 +59,16 @@ class FailureClass(StrEnum):
 
 
 class Action(StrEnum):
-    """What a trial gets after a failure of its class."""
+    """What a trial gets after a failure of its class.
+
+    `stop_if_steady`: wait and launch again for as long as the shortage shrinks; stop once it stays the same.
+    """
 
     MARK_INFEASIBLE = "mark_infeasible"
     RETRY_SAME_ONCE = "retry_same_once"
     RETRY_WAIT = "retry_wait"
     STOP = "stop"
+    STOP_IF_STEADY = "stop_if_steady"
 
 
 class Observation(StrEnum):
@@ -111,6 +115,9 @@ class FailurePolicy:
         baseline_action: what the same class means when the user's own command shows it.
         teaches_sampler: True if the candidate is to blame, so that the sampler is told `infeasible`.
         words: what the user reads: cause, then what to do.
+        retries: how often the same configuration is launched again before `then`.
+        then: what follows when the retries are used up; None = nothing to retry.
+        handling: what tuner does about it beyond `action`, for the documentation.
     """
 
     fault: str
@@ -118,65 +125,130 @@ class FailurePolicy:
     baseline_action: Action
     teaches_sampler: bool
     words: str
+    retries: int = 0
+    then: Action | None = None
+    handling: str = ""
 
 
-_CANDIDATE = ("candidate", Action.MARK_INFEASIBLE, Action.STOP, True)
+def _infeasible(words: str, handling: str = "") -> FailurePolicy:
+    return FailurePolicy("candidate", Action.MARK_INFEASIBLE, Action.STOP, True, words, handling=handling)
 
 
-def _policy(row: tuple[str, Action, Action, bool], words: str) -> FailurePolicy:
-    return FailurePolicy(*row, words=words)
+def _once_more(words: str, handling: str = "", *, baseline: Action = Action.STOP) -> FailurePolicy:
+    retry = Action.RETRY_SAME_ONCE
+    return FailurePolicy("candidate", retry, baseline, True, words, 1, Action.MARK_INFEASIBLE, handling)
 
 
-_RETRY_ONCE = ("candidate", Action.RETRY_SAME_ONCE, Action.STOP, True)
-_STOP = ("study", Action.STOP, Action.STOP, False)
+def _hopeless(words: str, handling: str = "") -> FailurePolicy:
+    return FailurePolicy("study", Action.STOP, Action.STOP, False, words, handling=handling)
+
 
 FAILURES: Mapping[FailureClass, FailurePolicy] = {
-    FailureClass.OOM_WEIGHTS: _policy(
-        _CANDIDATE, "GPU memory ran out while loading weights: use more tensor parallelism or a smaller quantisation"
+    FailureClass.OOM_WEIGHTS: _infeasible(
+        "GPU memory ran out while loading weights or in the first profile run: use more tensor parallelism, "
+        "a smaller quantisation or fewer extras",
     ),
-    FailureClass.KV_TOO_SMALL: _policy(
-        _CANDIDATE, "no room for the KV cache: raise the memory fraction or lower the context length"
+    FailureClass.KV_TOO_SMALL: _infeasible(
+        "no room for the KV cache: raise the memory fraction or lower the context length",
+        "the direction is up; with `oom_graph` or `oom_runtime` at a neighbouring value the region is infeasible",
     ),
-    FailureClass.OOM_GRAPH: _policy(
-        _CANDIDATE,
-        "GPU memory ran out during graph capture or compile: lower the memory fraction or the capture sizes",
+    FailureClass.OOM_GRAPH: _infeasible(
+        "GPU memory ran out after the KV cache took its share (allocation, compile, graph capture or NCCL buffers): "
+        "lower the memory fraction or the capture sizes",
+        "the direction is down",
     ),
-    FailureClass.OOM_RUNTIME: _policy(
-        _CANDIDATE, "GPU memory ran out under load: lower the memory fraction or the batch limits"
+    FailureClass.OOM_RUNTIME: _infeasible(
+        "GPU memory ran out under load: lower the memory fraction or the batch limits",
+        "levels measured before it are kept as information only",
     ),
-    FailureClass.GPU_BUSY: _policy(
-        ("machine", Action.RETRY_WAIT, Action.RETRY_WAIT, False),
+    FailureClass.GPU_BUSY: FailurePolicy(
+        "machine",
+        Action.RETRY_WAIT,
+        Action.STOP_IF_STEADY,
+        False,
         "another process holds GPU memory: end it or give tuner other GPUs",
+        retries=2,
+        then=Action.STOP,
+        handling="left-overs of tuner's own servers are ended first; waits until memory is back; a shortage that stays "
+        "the same is the host's own use, so the study stops and names the process",
     ),
-    FailureClass.GRAPH_CAPTURE: _policy(
-        _CANDIDATE, "CUDA graph capture failed: this compile, backend and graph combination does not work"
+    FailureClass.GRAPH_CAPTURE: _infeasible(
+        "CUDA graph capture failed: this combination of compile, backend and graph settings does not work"
     ),
-    FailureClass.CUSTOM_ALLREDUCE: _policy(
-        _CANDIDATE, "the engine's own all-reduce failed: disable it, or drop expandable_segments"
+    FailureClass.CUSTOM_ALLREDUCE: _infeasible(
+        "the engine's own all-reduce failed: disable it, or drop expandable_segments from PYTORCH_CUDA_ALLOC_CONF"
     ),
-    FailureClass.SHM_TOO_SMALL: _policy(_STOP, "/dev/shm is too small: run with --ipc=host or a larger --shm-size"),
-    FailureClass.NCCL_CONFIG: _policy(_CANDIDATE, "NCCL rejects this setting or placement"),
-    FailureClass.NCCL_HANG: _policy(_CANDIDATE, "a collective never completed: this transport does not work here"),
-    FailureClass.ENGINE_STALL: _policy(_RETRY_ONCE, "the engine stopped making progress"),
-    FailureClass.CUDA_FAULT: _policy(_RETRY_ONCE, "a CUDA kernel faulted: check the GPU's health if it repeats"),
-    FailureClass.UNSUPPORTED: _policy(_CANDIDATE, "not supported by this GPU, model or engine version"),
-    FailureClass.JIT_TOOLCHAIN: _policy(_CANDIDATE, "run-time compilation failed: nvcc, ninja or ptxas is missing"),
-    FailureClass.DRIVER_MISMATCH: _policy(_STOP, "driver and CUDA runtime do not match, or no usable GPU"),
-    FailureClass.BAD_FLAG: _policy(_CANDIDATE, "the engine rejects a flag, a value or a combination"),
-    FailureClass.MODEL_ACCESS: _policy(_STOP, "the model cannot be loaded: path, access rights or architecture"),
-    FailureClass.ENV_SETUP: _policy(_STOP, "the engine's environment is broken, whatever the candidate"),
-    FailureClass.PORT_IN_USE: _policy(
-        ("machine", Action.RETRY_WAIT, Action.RETRY_WAIT, False), "a port was taken: tried again on another"
+    FailureClass.SHM_TOO_SMALL: _hopeless(
+        "/dev/shm is too small: run the container with --ipc=host or a larger --shm-size"
     ),
-    FailureClass.HOST_OOM: _policy(
-        ("machine", Action.RETRY_WAIT, Action.STOP, True), "the machine ran out of memory and killed the server"
+    FailureClass.NCCL_CONFIG: _infeasible("NCCL rejects this setting or placement: change or drop it"),
+    FailureClass.NCCL_HANG: _infeasible(
+        "a collective never completed: this NCCL setting or transport does not work here",
+        "the whole group is killed and the GPUs are checked; hangs with two different P2P values accuse the host",
     ),
-    FailureClass.WRONG_OUTPUT: _policy(_CANDIDATE, "the server answers wrongly: excluded whatever its speed"),
-    FailureClass.SHORT_OUTPUT: _policy(
-        _CANDIDATE, "requests failed or came short under load: the level cannot be compared"
+    FailureClass.ENGINE_STALL: _once_more(
+        "the engine stopped making progress: the setting is too slow to start, or deadlocks",
+        "locks that a killed build left are removed; compile progress extends the deadline once",
     ),
-    FailureClass.LOST_WORKER: _policy(
-        ("tuner", Action.RETRY_SAME_ONCE, Action.RETRY_SAME_ONCE, False), "the worker or coordinator died: run again"
+    FailureClass.CUDA_FAULT: _once_more(
+        "a CUDA kernel faulted: check the GPU's health (nvidia-smi, dmesg) if it repeats with other settings",
+        "a fresh process; the same fault twice is the setting's",
     ),
-    FailureClass.UNKNOWN: _policy(_RETRY_ONCE, "no rule fits this log: see the server log"),
+    FailureClass.UNSUPPORTED: _infeasible(
+        "not supported by this GPU, model or engine version: take the value out of the space",
+        "the value is not drawn again",
+    ),
+    FailureClass.JIT_TOOLCHAIN: _infeasible(
+        "run-time compilation failed: install the CUDA toolkit (nvcc, ptxas), ninja and a C++ compiler, or avoid "
+        "settings that compile at start",
+        "two unrelated configurations with it stop the study",
+    ),
+    FailureClass.DRIVER_MISMATCH: _hopeless(
+        "driver and CUDA runtime do not match, or no usable GPU: repair the installation (reboot after a driver update)"
+    ),
+    FailureClass.BAD_FLAG: _infeasible(
+        "the engine rejects a flag, a value or a combination: correct the space", "never tried again"
+    ),
+    FailureClass.MODEL_ACCESS: _hopeless(
+        "the model cannot be loaded: check path, access token, --trust-remote-code and that this version knows it"
+    ),
+    FailureClass.ENV_SETUP: _hopeless("the engine's environment is broken, whatever the settings: see the line above"),
+    FailureClass.PORT_IN_USE: FailurePolicy(
+        "machine",
+        Action.RETRY_WAIT,
+        Action.RETRY_WAIT,
+        False,
+        "a port was taken: tried again on others; end the server that holds the ports if it repeats",
+        retries=3,
+        then=Action.STOP,
+        handling="new free ports for HTTP and rendezvous, same configuration",
+    ),
+    FailureClass.HOST_OOM: FailurePolicy(
+        "machine",
+        Action.RETRY_WAIT,
+        Action.STOP,
+        True,
+        "the machine ran out of memory and killed the server: free host memory or offload less",
+        retries=1,
+        then=Action.MARK_INFEASIBLE,
+        handling="once more after memory is back",
+    ),
+    FailureClass.WRONG_OUTPUT: _infeasible("the server answers wrongly: excluded whatever its speed"),
+    FailureClass.SHORT_OUTPUT: _infeasible(
+        "requests failed or came short under load: the level cannot be compared with others"
+    ),
+    FailureClass.LOST_WORKER: FailurePolicy(
+        "tuner",
+        Action.RETRY_SAME_ONCE,
+        Action.RETRY_SAME_ONCE,
+        False,
+        "the worker or coordinator died: launched again",
+        retries=1,
+        then=Action.MARK_INFEASIBLE,
+    ),
+    FailureClass.UNKNOWN: _once_more(
+        "no rule fits this log: read the server log, and add a row to failures.yaml once the cause is known",
+        "never stops a study by itself",
+        baseline=Action.RETRY_SAME_ONCE,
+    ),
 }
