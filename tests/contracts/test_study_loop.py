@@ -1,0 +1,296 @@
+"""The loop of a study, told like a manual: real store, real search, launches that end as a script says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from support.scripted import Script, ScriptedExecutor, failed, measured
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.outcome import Action, FailureClass
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptState, StudyRecord, StudyState
+from tuner.domain.trial import Outcome, Purpose, TrialRequest
+from tuner.search.study import open_search
+from tuner.store import Store, driver_url, open_store
+from tuner.study.events import AttemptEnded, Noted, StudyEvent
+from tuner.study.loop import Coordinator, StudyEnd
+from tuner.study.stopping import StopSwitch, Urgency
+
+KNOBS = {"a": {"values": [1, 2, 3, 4], "flag": "--a"}, "b": {"switch": True, "env": "B"}}
+
+
+def toy_space(**changes: object) -> Space:
+    budget = {"trials": 8, "baseline_launches": 2, "sentinel_every": 0, **changes}
+    limits = [{"metric": "output_tok_s", "level": 16, "min_of_baseline": 0.9}]
+    document = {
+        "name": "toy",
+        "model": "m",
+        "engines": {"simulated": {"knobs": KNOBS}},
+        "workload": {"levels": [1, 16]},
+        "limits": limits,
+        "budget": budget,
+    }
+    return Space.model_validate(document)
+
+
+def speed(request: TrialRequest) -> Outcome:
+    """Faster alone with a larger `a`, slower under load."""
+    a = int(str(request.candidate.values["a"]))
+    return measured({1: 50.0 + a, 16: 400.0 - 30 * a})
+
+
+@dataclass
+class World:
+    """One study on one database; `run` makes a new coordinator each time, as a new process would."""
+
+    store: Store
+    url: str
+    root: Path
+    space: Space = field(default_factory=toy_space)
+    events: list[StudyEvent] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store.create_study(
+            StudyRecord(
+                name="toy",
+                space=self.space,
+                space_text="",
+                space_hash="h",
+                sampler="random",
+                seed=1,
+                simulated=True,
+                tuner_version="0",
+                created_at=1.0,
+            )
+        )
+
+    def coordinator(self, executor: ScriptedExecutor, stop: StopSwitch | None = None) -> Coordinator:
+        baselines = {"simulated": Candidate.of(self.space, "simulated", {"a": 1, "b": False})}
+        search = open_search(
+            self.space,
+            storage_url=driver_url(self.url),
+            study_name="toy",
+            baselines=baselines,
+            seed=1,
+            sampler="random",
+        )
+        return Coordinator(
+            self.store.study("toy"),
+            store=self.store,
+            search=search,
+            executor=executor,
+            baselines=baselines,
+            owner="test",
+            run_root=self.root,
+            gpus=0,
+            phase_limits=lambda attempts: {},
+            notify=self.events.append,
+            stop=stop or StopSwitch(),
+        )
+
+    def run(
+        self, script: Script, *, stop: StopSwitch | None = None, slots: int = 1
+    ) -> tuple[StudyEnd, ScriptedExecutor]:
+        executor = ScriptedExecutor(script, slots=slots)
+        return self.coordinator(executor, stop).run(), executor
+
+    @property
+    def actions(self) -> list[Action | None]:
+        return [event.action for event in self.events if isinstance(event, AttemptEnded)]
+
+
+@pytest.fixture
+def world(sqlite_url: str, tmp_path: Path) -> Iterator[World]:
+    with open_store(sqlite_url) as store:
+        yield World(store, sqlite_url, tmp_path / "runs")
+
+
+def test_the_baseline_is_launched_first_and_as_often_as_the_budget_says(world: World) -> None:
+    _, executor = world.run(speed)
+    purposes = [request.purpose for request in executor.requests]
+    assert purposes == [Purpose.BASELINE] * 2 + [Purpose.SEARCH] * 6
+    assert [request.candidate.values for request in executor.requests[:2]] == [{"a": 1, "b": False}] * 2
+
+
+def test_a_study_ends_with_its_budget_and_says_so(world: World) -> None:
+    end, _ = world.run(speed)
+    assert (end.state, end.error) == (StudyState.FINISHED, None)
+    assert "8 trials" in end.reason
+    assert world.store.study("toy").state is StudyState.FINISHED
+
+
+def test_no_candidate_is_launched_twice_but_the_baseline(world: World) -> None:
+    _, executor = world.run(speed)
+    searched = [r.candidate.fingerprint for r in executor.requests if r.purpose is Purpose.SEARCH]
+    assert len(set(searched)) == len(searched)
+
+
+def test_prompts_differ_from_launch_to_launch(world: World) -> None:
+    _, executor = world.run(speed)
+    seeds = [request.seed for request in executor.requests]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_a_space_that_is_used_up_ends_the_study_before_the_budget(sqlite_url: str, tmp_path: Path) -> None:
+    with open_store(sqlite_url) as store:
+        world = World(store, sqlite_url, tmp_path, space=toy_space(trials=50))
+        end, executor = world.run(speed)
+    assert end.state is StudyState.FINISHED
+    assert "every combination" in end.reason
+    assert len({r.candidate.fingerprint for r in executor.requests}) == 8
+
+
+def test_a_failure_that_blames_the_candidate_is_recorded_and_not_a_number(world: World) -> None:
+    def script(request: TrialRequest) -> Outcome:
+        return failed(FailureClass.BAD_FLAG) if request.candidate.values["b"] else speed(request)
+
+    world.run(script)
+    attempts = world.store.attempts("toy")
+    bad = [a for a in attempts if a.candidate.values["b"]]
+    assert bad
+    assert all(a.state is AttemptState.FAILED and a.told for a in bad)
+    assert Action.MARK_INFEASIBLE in world.actions
+
+
+def test_a_stall_is_launched_once_more_as_a_second_attempt(world: World) -> None:
+    def script(request: TrialRequest) -> Outcome:
+        if request.purpose is Purpose.SEARCH and request.attempt == 1:
+            return failed(FailureClass.ENGINE_STALL)
+        return speed(request)
+
+    world.run(script)
+    searched = [a for a in world.store.attempts("toy") if a.purpose is Purpose.SEARCH]
+    assert [a.attempt for a in searched[:2]] == [1, 2]
+    assert searched[0].trial == searched[1].trial
+    assert searched[1].state is AttemptState.MEASURED
+
+
+def test_a_failure_that_every_trial_would_meet_stops_the_study_at_once(world: World) -> None:
+    def script(request: TrialRequest) -> Outcome:
+        return speed(request) if request.purpose is Purpose.BASELINE else failed(FailureClass.MODEL_ACCESS)
+
+    end, executor = world.run(script)
+    assert end.state is StudyState.FAILED
+    assert end.error is not None
+    assert end.error.exit_code == 4
+    assert "model_access" in end.reason
+    assert len(executor.requests) == 3
+
+
+def test_a_baseline_that_fails_stops_the_study_with_its_cause(world: World) -> None:
+    end, executor = world.run(lambda request: failed(FailureClass.OOM_WEIGHTS))
+    assert end.state is StudyState.FAILED
+    assert end.error is not None
+    assert end.error.exit_code == 3
+    assert end.reason.startswith("the baseline failed")
+    assert len(executor.requests) == 1
+
+
+def test_one_stop_finishes_the_running_trial_and_keeps_it(world: World) -> None:
+    stop = StopSwitch()
+    launches: list[int] = []
+
+    def script(request: TrialRequest) -> Outcome:
+        launches.append(request.trial)
+        if len(launches) == 4:
+            stop.press()
+        return speed(request)
+
+    end, executor = world.run(script, stop=stop)
+    assert end.state is StudyState.STOPPED
+    assert len(executor.requests) == 4
+    assert all(a.state is AttemptState.MEASURED and a.told for a in world.store.attempts("toy"))
+
+
+def test_two_stops_give_the_running_trial_up_and_resume_launches_it_again(world: World) -> None:
+    stop = StopSwitch()
+
+    launches: list[int] = []
+
+    def script(request: TrialRequest) -> Outcome:
+        launches.append(request.trial)
+        if len(launches) == 4:
+            stop.press()
+            stop.press()
+            return failed(FailureClass.LOST_WORKER)
+        return speed(request)
+
+    end, _ = world.run(script, stop=stop)
+    assert end.state is StudyState.STOPPED
+    assert [a.state for a in world.store.attempts("toy")][-1] is AttemptState.ABANDONED
+    given_up = launches[3]
+    _, executor = world.run(speed)
+    assert (executor.requests[0].trial, executor.requests[0].attempt) == (given_up, 2)
+    assert len({a.trial for a in world.store.attempts("toy") if a.told}) == 8
+
+
+def test_a_stop_asked_for_in_the_database_reaches_the_coordinator(world: World) -> None:
+    def script(request: TrialRequest) -> Outcome:
+        if len(world.store.attempts("toy")) == 3:
+            world.store.request_stop("toy")
+        return speed(request)
+
+    end, executor = world.run(script)
+    assert end.state is StudyState.STOPPED
+    assert len(executor.requests) == 3
+    assert any(isinstance(event, Noted) for event in world.events)
+
+
+class Killed(BaseException):
+    """The coordinator's process dies here: nothing after it runs."""
+
+
+@pytest.mark.parametrize("moment", ["open_attempt", "finish_attempt", "mark_told"])
+@pytest.mark.parametrize("after", [True, False])
+def test_a_coordinator_killed_at_any_write_loses_nothing_and_tells_nothing_twice(
+    world: World, monkeypatch: pytest.MonkeyPatch, moment: str, after: bool
+) -> None:
+    real = getattr(world.store, moment)
+    calls = 0
+
+    def dying(*arguments: object, **named: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls < 4:
+            return real(*arguments, **named)
+        if after:
+            real(*arguments, **named)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.store, moment, dying)
+        with pytest.raises(Killed):
+            world.run(speed)
+    finished = {a.id for a in world.store.attempts("toy") if a.state is AttemptState.MEASURED}
+    end, _ = world.run(speed)
+    attempts = world.store.attempts("toy")
+    assert end.state is StudyState.FINISHED
+    assert finished <= {a.id for a in attempts if a.state is AttemptState.MEASURED and a.told}
+    told = [a.trial for a in attempts if a.told]
+    assert len(told) == len(set(told)) == 8
+
+
+def test_sentinels_relaunch_the_baseline_between_search_trials(sqlite_url: str, tmp_path: Path) -> None:
+    with open_store(sqlite_url) as store:
+        world = World(store, sqlite_url, tmp_path, space=toy_space(trials=8, sentinel_every=2))
+        _, executor = world.run(speed)
+    purposes = "".join(r.purpose.value[0] if r.purpose is not Purpose.SENTINEL else "S" for r in executor.requests)
+    assert purposes == "bbssSssS"
+
+
+def test_nothing_is_launched_beside_a_baseline_that_has_not_worked_yet(world: World) -> None:
+    _, executor = world.run(speed, slots=3)
+    assert executor.most_at_once <= 3
+    first = executor.requests[0]
+    assert first.purpose is Purpose.BASELINE
+
+
+def test_the_stop_switch_goes_up_in_two_steps_and_never_down() -> None:
+    stop = StopSwitch()
+    assert [stop.press() for _ in range(3)] == [Urgency.FINISH_TRIAL, Urgency.NOW, Urgency.NOW]
+    stop.at_least(Urgency.FINISH_TRIAL)
+    assert stop.urgency is Urgency.NOW
