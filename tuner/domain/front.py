@@ -1,0 +1,213 @@
+"""The front: configurations that no other one beats, and named picks from it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import SpreadKind
+from tuner.domain.space import Objective
+from tuner.errors import NothingFeasible, StudyError
+
+PICKS = ("single-stream", "throughput", "knee", "baseline")
+"""Names that `Front.pick` knows besides trial numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """One objective of one configuration, over all its launches.
+
+    Attributes:
+        center: median over launches, in the metric's unit.
+        low: lower end of the 95 % interval, or None when the sample is too small to have one.
+        high: upper end.
+        launches: how many launches were measured.
+        spread_kind: what the interval was computed from.
+    """
+
+    center: float
+    low: float | None = None
+    high: float | None = None
+    launches: int = 1
+    spread_kind: SpreadKind = SpreadKind.NONE
+
+    @property
+    def below(self) -> float:
+        """Distance from the centre to the lower end; 0 without an interval."""
+        return 0.0 if self.low is None else self.center - self.low
+
+    @property
+    def above(self) -> float:
+        """Distance from the centre to the upper end; 0 without an interval."""
+        return 0.0 if self.high is None else self.high - self.center
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """A configuration's value over the baseline's, as a ratio (1.12 = 12 % more), with its 95 % interval."""
+
+    ratio: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where one configuration stands after all its launches.
+
+    Attributes:
+        trials: numbers of the trials that launched it, first to last.
+        candidate: the configuration.
+        values: one estimate per objective, in the order of `Space.goals`.
+        broken: limits that it breaks → by how much, as a share of the bound.
+        is_baseline: whether it is the baseline that gains are reckoned from.
+        simulated: whether its numbers are a model's.
+    """
+
+    trials: tuple[int, ...]
+    candidate: Candidate
+    values: tuple[Estimate, ...]
+    broken: Mapping[str, float] = field(default_factory=dict)
+    is_baseline: bool = False
+    simulated: bool = False
+
+    @property
+    def trial(self) -> int:
+        """The trial that it is named by: the first."""
+        return self.trials[0]
+
+    @property
+    def feasible(self) -> bool:
+        """True when every limit is kept."""
+        return not self.broken
+
+
+def gain_over(value: Estimate, baseline: Estimate) -> Gain | None:
+    """The ratio of two estimates, None when either is not positive.
+
+    The interval joins those of both on the logarithmic scale, where a ratio is a difference: the distances to the
+    interval ends add in squares (the method of variance estimates recovery, Zou & Donner, Stat. Med. 27, 2008).
+    """
+    if value.center <= 0 or baseline.center <= 0:
+        return None
+    ratio = value.center / baseline.center
+    ends = (value.low, value.high, baseline.low, baseline.high)
+    if any(end is None or end <= 0 for end in ends):
+        return Gain(ratio)
+    assert value.low is not None
+    assert value.high is not None
+    assert baseline.low is not None
+    assert baseline.high is not None
+    down = math.hypot(math.log(value.center / value.low), math.log(baseline.high / baseline.center))
+    up = math.hypot(math.log(value.high / value.center), math.log(baseline.center / baseline.low))
+    return Gain(ratio, ratio * math.exp(-down), ratio * math.exp(up))
+
+
+def beats(a: Standing, b: Standing, goals: Sequence[Objective]) -> bool:
+    """Whether `a` is at least as good as `b` on every objective, and better beyond noise on at least one.
+
+    So two configurations that noise cannot tell apart both stay. Beyond noise: the difference exceeds the half-width
+    of its own 95 % interval, which is made of both intervals' in squares (see `gain_over`); without intervals, any
+    difference counts.
+    """
+    beyond = False
+    for own, other, goal in zip(a.values, b.values, goals, strict=True):
+        better, worse = (own, other) if goal.maximize else (other, own)
+        difference = better.center - worse.center
+        if difference < 0:
+            return False
+        beyond = beyond or difference > math.hypot(better.below, worse.above)
+    return beyond
+
+
+@dataclass(frozen=True, slots=True)
+class Front:
+    """What a study found.
+
+    Attributes:
+        goals: the objectives.
+        members: configurations that keep every limit and that none beats, best on the first objective first.
+        beaten: those that keep every limit and are beaten, in trial order.
+        infeasible: those that break a limit; never members, however fast.
+        baseline: where the user started; None when it could not be measured.
+    """
+
+    goals: tuple[Objective, ...]
+    members: tuple[Standing, ...]
+    beaten: tuple[Standing, ...]
+    infeasible: tuple[Standing, ...]
+    baseline: Standing | None
+
+    @classmethod
+    def of(cls, goals: Sequence[Objective], standings: Sequence[Standing]) -> Front:
+        """Sort configurations into members, beaten and infeasible."""
+        feasible = [standing for standing in standings if standing.feasible]
+        members = [s for s in feasible if not any(beats(other, s, goals) for other in feasible)]
+        ordered = sorted(members, key=lambda s: (_badness(s, goals, 0), s.trial))
+        return cls(
+            goals=tuple(goals),
+            members=tuple(ordered),
+            beaten=tuple(s for s in feasible if s not in members),
+            infeasible=tuple(s for s in standings if not s.feasible),
+            baseline=next((s for s in standings if s.is_baseline), None),
+        )
+
+    def gains(self, standing: Standing) -> tuple[Gain | None, ...]:
+        """Each objective against the baseline; None where there is none to compare with."""
+        if self.baseline is None:
+            return (None,) * len(self.goals)
+        return tuple(map(gain_over, standing.values, self.baseline.values))
+
+    def pick(self, rule: str) -> Standing:
+        """One configuration by a named rule, or by its trial number.
+
+        `single-stream`: best on the objective at the lowest load; `throughput`: at the highest; `knee`: closest to
+        the point that has the best of every objective, each scaled to the front's range (compromise programming,
+        Zeleny 1973); `baseline`; a number: that trial, on the front or not.
+
+        Raises:
+            StudyError: no such rule, or the trial was not measured.
+            NothingFeasible: the front is empty.
+        """
+        if rule == "baseline" and self.baseline is not None:
+            return self.baseline
+        if rule.isdecimal():
+            return self._trial(int(rule))
+        rules: Mapping[str, Callable[[Standing], float]] = {
+            "single-stream": lambda s: _badness(s, self.goals, self._goal_at(min)),
+            "throughput": lambda s: _badness(s, self.goals, self._goal_at(max)),
+            "knee": self._distance_to_ideal,
+        }
+        if rule not in rules:
+            raise StudyError(f"no such pick: {rule}", hint=f"choose {', '.join(PICKS)} or a trial number")
+        if not self.members:
+            raise NothingFeasible("no configuration was measured that keeps every limit")
+        return min(self.members, key=rules[rule])
+
+    def _trial(self, number: int) -> Standing:
+        everything = (*self.members, *self.beaten, *self.infeasible)
+        found = next((s for s in everything if number in s.trials), None)
+        if found is None:
+            known = ", ".join(str(s.trial) for s in self.members)
+            raise StudyError(f"trial {number} has no measurement", hint=f"on the front: {known or 'none'}")
+        return found
+
+    def _goal_at(self, extreme: Callable[..., int]) -> int:
+        """Index of the objective at the lowest or highest load level."""
+        return extreme(range(len(self.goals)), key=lambda index: self.goals[index].level)
+
+    def _distance_to_ideal(self, standing: Standing) -> float:
+        distances = []
+        for index in range(len(self.goals)):
+            column = [_badness(member, self.goals, index) for member in self.members]
+            best, span = min(column), max(column) - min(column)
+            distances.append((_badness(standing, self.goals, index) - best) / span if span else 0.0)
+        return math.hypot(*distances)
+
+
+def _badness(standing: Standing, goals: Sequence[Objective], index: int) -> float:
+    """An objective's value, turned so that less is better."""
+    value = standing.values[index].center
+    return -value if goals[index].maximize else value

@@ -1,0 +1,130 @@
+"""What is exported: a launch plan with its provenance. Whatever the format, it says where its numbers come from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from tuner.domain.front import Estimate, Front, Gain, Standing
+from tuner.domain.launch import LaunchPlan
+from tuner.domain.measurement import SpreadKind
+from tuner.domain.space import Objective
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
+from tuner.domain.values import Value
+from tuner.engines.definition import load_definition
+from tuner.errors import StudyError
+from tuner.export.standings import front_of
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """One measured objective: which, its estimate over launches, its gain over the baseline."""
+
+    goal: Objective
+    estimate: Estimate
+    gain: Gain | None
+
+    def __str__(self) -> str:
+        """`output_tok_s at C=128: 2320 tok/s, 95 % interval 2308–2332 within one launch, +12.1 % over the baseline`."""
+        value = self.estimate
+        text = f"{self.goal.metric.value} at C={self.goal.level}: {value.center:.4g} {self.goal.metric.unit}"
+        if value.low is not None and value.high is not None:
+            text += f", 95 % interval {value.low:.4g}–{value.high:.4g} {_SPREAD_WORDS[value.spread_kind]}"
+        text += f", n={value.launches} launch{'es' if value.launches > 1 else ''}"
+        if self.gain is not None:
+            text += f", {(self.gain.ratio - 1) * 100:+.1f} % against the baseline"
+        return text
+
+
+_SPREAD_WORDS = {
+    SpreadKind.WITHIN_LAUNCH: "within a launch",
+    SpreadKind.BETWEEN_LAUNCHES: "between launches",
+    SpreadKind.NONE: "of unknown origin",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Export:
+    """A launch plan written out with provenance.
+
+    Attributes:
+        study: study name.
+        trial: trial number.
+        fingerprint: identity of the configuration across studies.
+        plan: how the server was started; secrets are hidden in it.
+        program: how many leading items of `plan.argv` are the program, before the engine's own flags.
+        settings: knob → value, unset ones included.
+        changes: knob → (baseline's value, own value).
+        numbers: the objectives.
+        broken: limits that the configuration breaks.
+        versions: engine, driver, CUDA, NCCL … as found on the node.
+        machine: facts of the node.
+        measured_at: seconds since the epoch.
+        tuner_version: of the coordinator.
+        simulated: True when no real engine was measured.
+    """
+
+    study: str
+    trial: int
+    fingerprint: str
+    plan: LaunchPlan
+    program: int
+    settings: Mapping[str, Value]
+    changes: Mapping[str, tuple[Value, Value]]
+    numbers: tuple[Number, ...]
+    broken: tuple[str, ...]
+    versions: Mapping[str, str]
+    machine: Mapping[str, str]
+    measured_at: float
+    tuner_version: str
+    simulated: bool
+
+    @property
+    def measured_on(self) -> str:
+        """The moment of the measurement, ISO 8601 in UTC."""
+        return datetime.fromtimestamp(self.measured_at, UTC).isoformat(timespec="seconds")
+
+
+def export_of(study: StudyRecord, attempts: Sequence[AttemptRecord], rule: str) -> Export:
+    """Pick a configuration of a study and gather what its export says.
+
+    Args:
+        study: the study.
+        attempts: all of its launches.
+        rule: see `Front.pick`.
+
+    Raises:
+        StudyError: no such rule or trial, or it left no launch plan.
+        NothingFeasible: the front is empty.
+    """
+    front = front_of(study.space, attempts)
+    return _gather(study, front, front.pick(rule), attempts)
+
+
+def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequence[AttemptRecord]) -> Export:
+    launches = [a for a in attempts if a.trial in chosen.trials and a.state is AttemptState.MEASURED]
+    last = launches[-1]
+    assert last.report is not None
+    if last.report.plan is None:
+        raise StudyError(f"trial {chosen.trial} of study {study.name} left no launch plan")
+    definition = load_definition(chosen.candidate.engine)
+    given = study.space.engines[chosen.candidate.engine].command
+    baseline = front.baseline.candidate if front.baseline is not None else chosen.candidate
+    estimates = zip(front.goals, chosen.values, front.gains(chosen), strict=True)
+    return Export(
+        study=study.name,
+        trial=chosen.trial,
+        fingerprint=chosen.candidate.fingerprint,
+        plan=last.report.plan,
+        program=len(definition.program(given)),
+        settings=chosen.candidate.values,
+        changes=chosen.candidate.differs_from(baseline),
+        numbers=tuple(Number(goal, estimate, gain) for goal, estimate, gain in estimates),
+        broken=tuple(chosen.broken),
+        versions=last.report.versions,
+        machine=last.report.machine,
+        measured_at=last.report.finished_at,
+        tuner_version=study.tuner_version,
+        simulated=chosen.simulated,
+    )

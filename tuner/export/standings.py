@@ -1,0 +1,140 @@
+"""From a study's launches to its front: launches of one configuration are pooled, and noise is what launches show."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tuner.domain.front import Estimate, Front, Standing
+from tuner.domain.measurement import Measured, Measurement, Metric, SpreadKind
+from tuner.domain.space import Limit, Space
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Purpose
+from tuner.trial.statistics import CONFIDENCE, t_quantile
+
+MetricAt = tuple[Metric, int]
+_BASELINE = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
+# Below this many degrees of freedom Student's factor (4.3 at two) says more about the sample than about the noise.
+_ENOUGH_TO_POOL = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchNoise:
+    """Standard deviation of a metric's logarithm from launch to launch, pooled over configurations.
+
+    Assumes that all configurations scatter alike in relative terms; `df` are its degrees of freedom.
+    """
+
+    deviation: float
+    df: int
+
+
+def front_of(space: Space, attempts: Sequence[AttemptRecord]) -> Front:
+    """The front of a study.
+
+    The baseline that gains and relative limits are reckoned from is that of the space's first engine.
+    """
+    launches = launches_by_candidate(attempts)
+    noise = launch_noise(space, launches)
+    first_engine = next(iter(space.engines))
+    baseline = next(
+        (
+            key
+            for key, group in launches.items()
+            if group[0].candidate.engine == first_engine and any(a.purpose in _BASELINE for a in group)
+        ),
+        None,
+    )
+    reference = [] if baseline is None else launches[baseline]
+    standings = [
+        Standing(
+            trials=tuple(dict.fromkeys(a.trial for a in group)),
+            candidate=group[0].candidate,
+            values=tuple(
+                _estimate(_rows(group, (g.metric, g.level)), noise.get((g.metric, g.level))) for g in space.goals
+            ),
+            broken=_broken(space.limits, group, reference),
+            is_baseline=key == baseline,
+            simulated=any(_measured(a).simulated for a in group),
+        )
+        for key, group in launches.items()
+        if all(_rows(group, (goal.metric, goal.level)) for goal in space.goals)
+    ]
+    return Front.of(space.goals, standings)
+
+
+def launches_by_candidate(attempts: Sequence[AttemptRecord]) -> Mapping[str, list[AttemptRecord]]:
+    """Fingerprint → the measured launches of that configuration, in the order in which they were made."""
+    groups: dict[str, list[AttemptRecord]] = defaultdict(list)
+    for attempt in attempts:
+        if attempt.report is not None and isinstance(attempt.report.outcome, Measured):
+            groups[attempt.candidate.fingerprint].append(attempt)
+    return groups
+
+
+def launch_noise(space: Space, launches: Mapping[str, Sequence[AttemptRecord]]) -> Mapping[MetricAt, LaunchNoise]:
+    """What repeated launches of the same configuration tell about each objective's noise."""
+    found = {}
+    for goal in space.goals:
+        at = (goal.metric, goal.level)
+        squares, df = 0.0, 0
+        for group in launches.values():
+            logs = [math.log(row.center) for row in _rows(group, at) if row.center > 0]
+            if len(logs) > 1:
+                squares += statistics.variance(logs) * (len(logs) - 1)
+                df += len(logs) - 1
+        if df >= _ENOUGH_TO_POOL:
+            found[at] = LaunchNoise(math.sqrt(squares / df), df)
+    return found
+
+
+def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimate:
+    """The median launch, with an interval from launch-to-launch noise where it is known, else from within a launch."""
+    center = statistics.median(row.center for row in rows)
+    if noise is not None and center > 0:
+        half = t_quantile(0.5 + CONFIDENCE / 2, noise.df) * noise.deviation / math.sqrt(len(rows))
+        low, high = center * math.exp(-half), center * math.exp(half)
+        return Estimate(center, low, high, len(rows), SpreadKind.BETWEEN_LAUNCHES)
+    middle = min(rows, key=lambda row: abs(row.center - center))
+    return Estimate(center, middle.low, middle.high, len(rows), middle.spread_kind)
+
+
+def _broken(
+    limits: Sequence[Limit], group: Sequence[AttemptRecord], reference: Sequence[AttemptRecord]
+) -> dict[str, float]:
+    """Limits that the median launch breaks; a metric that was not measured breaks its limit wholly."""
+    broken = {}
+    for limit in limits:
+        at = (limit.metric, limit.level)
+        own, base = _median(group, at), _median(reference, at)
+        excess = 1.0 if own is None else limit.violation(own, base)
+        if excess > 0:
+            broken[limit.label] = excess
+    return broken
+
+
+def _median(group: Sequence[AttemptRecord], at: MetricAt) -> float | None:
+    centers = [row.center for row in _rows(group, at)]
+    return statistics.median(centers) if centers else None
+
+
+def _rows(group: Sequence[AttemptRecord], at: MetricAt) -> list[Measurement]:
+    """One row per launch that measured a metric in the closed loop at a level."""
+    metric, concurrency = at
+    return [
+        row
+        for attempt in group
+        for level in _measured(attempt).levels
+        if level.level == concurrency and level.rate is None
+        for row in level.measurements
+        if row.metric is metric
+    ]
+
+
+def _measured(attempt: AttemptRecord) -> Measured:
+    assert attempt.report is not None
+    assert isinstance(attempt.report.outcome, Measured)
+    return attempt.report.outcome
