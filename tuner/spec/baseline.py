@@ -18,7 +18,7 @@ from tuner.secrets import is_secret_name
 from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.findings import Findings, Place
-from tuner.spec.settings import OWN_FLAGS, Landing, knob_place, landing_of, resolve_flag
+from tuner.spec.settings import OWN_FLAGS, Landing, knob_place, landing_of, resolve_flag, secret_in_file
 from tuner.yamlfile import Document
 
 _TRUE, _FALSE = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no", ""})
@@ -171,6 +171,9 @@ class _Split:
             spec, landing = resolve_flag(self._catalogue, flag)
             if landing.name in OWN_FLAGS or landing.name in given:
                 continue
+            if is_secret_name(flag) and text is not True:
+                self._error(*secret_in_file(flag))
+                continue
             if spec is None:
                 what = "was removed" if flag in self._catalogue.removed else "is unknown"
                 where = f"{self._engine} {self._catalogue.version}"
@@ -232,7 +235,10 @@ class _Split:
         takers = {landing.name: name for name, landing in self._landings.items() if self._knobs[name].env is not None}
         for variable, text in self._command.env.items():
             if is_secret_name(variable):
-                self._findings.warn(self._place, f"{variable} is left out: a secret is taken from your environment")
+                if text and "$" not in text:
+                    self._error(*secret_in_file(variable))
+                else:
+                    self._findings.warn(self._place, f"{variable} is left out: secrets come from your environment")
             elif variable in KEPT_ENV:
                 if text != KEPT_ENV[variable]:
                     self._error(f"{variable}={text} is not allowed; every launch keeps {KEPT_ENV[variable]}")

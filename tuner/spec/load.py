@@ -63,12 +63,20 @@ def load_space(
         SpecError: with every problem found.
     """
     path = find_space(name)
-    document = yamlfile.load(path)
+    document = yamlfile.load(path, shown_as=_shown(path))
     findings = Findings(document)
     space = check_document(document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent)
     if findings.errors or space is None:
         raise SpecError(findings.errors)
     return LoadedSpace(space, document.text, space_hash(space), path, tuple(findings.warnings))
+
+
+def _shown(path: Path) -> str:
+    """The path as it is shortest to read from here."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
 
 
 def find_space(name: str | Path) -> Path:

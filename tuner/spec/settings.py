@@ -11,6 +11,7 @@ from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
 from tuner.domain.values import Scalar, Value, spell
+from tuner.secrets import is_secret_name
 from tuner.spec.findings import Findings, Place
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
@@ -151,6 +152,11 @@ def _check_variable(space: Space, name: str, value: Value, place: Place, finding
         note(place, f"{name}={spell(value)}: {remark.message}", remark.hint)
 
 
+def secret_in_file(name: str) -> tuple[str, str]:
+    """Message and hint for a secret that is written down where it would be stored with every study."""
+    return f"{name} would be stored with the study in clear", "take it out; set it in the environment of tuner instead"
+
+
 def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings) -> None:
     seen: set[str] = set()
     for flag, value in space.engines[engine].flags.items():
@@ -161,10 +167,15 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
         if spec.name in seen and "." not in flag:
             findings.error(place, f"{spec.name} is given twice", key=True)
         seen.add(spec.name)
+        if is_secret_name(spec.name) and isinstance(value, str):
+            findings.error(place, *secret_in_file(spec.name))
         for one in value if isinstance(value, tuple) else (value,):
             _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings)
     for name, text in space.engines[engine].env.items():
-        _check_variable(space, name, text, ("engines", engine, "env", name), findings)
+        place = ("engines", engine, "env", name)
+        if is_secret_name(name) and text != "":
+            findings.error(place, *secret_in_file(name))
+        _check_variable(space, name, text, place, findings)
 
 
 def _check_fixed_value(
