@@ -149,8 +149,9 @@ def relock(engine: str, uv: str) -> None:
 
 
 def fingerprint(engine: str) -> str:
-    """What an environment is made from: this file, the lock, the stand-ins, the Python version."""
-    files = [Path(__file__), HERE / f"{engine}.lock", *sorted((HERE / "sglang_cpu").glob("*.py"))]
+    """What an environment is made from: this file, the lock, files of ours that go into it, the Python version."""
+    ours = sorted((HERE / f"{engine}_cpu").glob("*.py"))
+    files = [Path(__file__), HERE / f"{engine}.lock", *ours]
     digest = hashlib.sha256(sys.version.encode())
     for file in files:
         digest.update(file.read_bytes())

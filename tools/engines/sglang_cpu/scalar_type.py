@@ -27,22 +27,22 @@ class ScalarType:
     finite_only: bool = False
 
     @property
-    def size_bits(self):
+    def size_bits(self) -> int:
         """Bits of one stored value."""
         return self.exponent + self.mantissa + self.signed
 
     @property
-    def id(self):
+    def id(self) -> int:
         """A number that tells formats apart within a process."""
         return hash((self.exponent, self.mantissa, self.signed, self.bias, self.finite_only))
 
-    def is_integer(self):
+    def is_integer(self) -> bool:
         return self.exponent == 0
 
-    def is_floating_point(self):
+    def is_floating_point(self) -> bool:
         return self.exponent > 0
 
-    def has_bias(self):
+    def has_bias(self) -> bool:
         return self.bias != 0
 
 
