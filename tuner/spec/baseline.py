@@ -104,12 +104,15 @@ def _left_alone(space: Space, engine: str, name: str, catalogue: FlagCatalogue, 
         return knob.default
     if knob.flag is not None and knob.key is None:
         spec, _ = resolve_flag(catalogue, knob.flag)
-        if spec is not None and not spec.takes_value and knob.switch:
+        if spec is None:
+            # An unknown flag is reported as such; it has no value to ask for.
+            return None
+        if not spec.takes_value and knob.switch:
             # A switch that is left out is off; a toggle is what its parser says, if it says.
             landed = spec.default if isinstance(spec.default, bool) else None if spec.kind == "toggle" else False
             if landed is not None:
                 return (not landed) if knob.inverted else landed
-        if spec is not None and spec.default is not None:
+        if spec.default is not None:
             for value in (spec.default, str(spec.default)):
                 if knob.allows(value):
                     return value

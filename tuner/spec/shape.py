@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
@@ -117,7 +117,7 @@ def _report(data: Any, item: dict[str, Any], findings: Findings) -> list[_Path]:
         faults = item["ctx"]["faults"]
         for path, message in faults:
             findings.error(path, message)
-        return [(name,) for name in dict.fromkeys(path[0] for path, _ in faults)]
+        return list(dict.fromkeys(path[:2] for path, _ in faults))
     path = _existing(data, item["loc"])
     if kind == "extra_forbidden":
         known = _fields_at(path[:-1])
@@ -205,13 +205,13 @@ def _plain_type(annotation: Any) -> Any:
 
 
 def _unit(path: _Path) -> _Path:
-    """The smallest part that can be left out: one knob, rule, fixed flag, baseline or section."""
+    """The smallest part that can be left out: one knob, rule, objective, fixed flag, baseline or section."""
     if path[:1] == ("engines",):
         inner = path[2:]
         if inner[:1] and inner[0] in ("knobs", "rules", "flags", "env"):
             return path[:4]
         return path[:3] if inner else path
-    if path[:1] and path[0] in ("knobs", "rules"):
+    if path[:1] and path[0] in ("knobs", "rules", "objectives", "limits"):
         return path[:2]
     return path[:1]
 
@@ -225,6 +225,20 @@ def _knob_name(path: _Path) -> Iterator[str]:
 _PLACEHOLDERS: Mapping[str, Any] = {"name": "unnamed", "model": "unknown"}
 
 
+_STAND_INS: Mapping[str, Callable[[int, int], dict[str, Any]]] = {
+    "rules": lambda index, level: {"forbid": NO_RULE},
+    "objectives": lambda index, level: {"level": level, "name": f"unread {index}"},
+    "limits": lambda index, level: {"metric": "output_tok_s", "level": level, "min": 0},
+}
+"""Harmless items that take the place of unreadable ones."""
+
+
+def _first_level(data: Mapping[str, Any]) -> int:
+    workload = data.get("workload")
+    levels = workload.get("levels") if isinstance(workload, dict) else None
+    return levels[0] if isinstance(levels, list) and levels and isinstance(levels[0], int) else 1
+
+
 def _drop(data: Any, path: _Path) -> bool:
     """Leave a part out of the data; False when that is not possible."""
     if len(path) == 1 and path[0] in _PLACEHOLDERS:
@@ -232,11 +246,12 @@ def _drop(data: Any, path: _Path) -> bool:
         return True
     if not path:
         return False
+    level = _first_level(data)
     for part in path[:-1]:
         data = data[part]
     last: Any = path[-1]
     if isinstance(data, list):
-        # A rule is replaced, not removed: the positions of the rules after it must stay what they are in the file.
-        data[last] = {"forbid": NO_RULE}
+        # Replaced, not removed: the positions of the items after it must stay what they are in the file.
+        data[last] = _STAND_INS[str(path[-2])](int(last), level)
         return True
     return data.pop(last, _MISSING) is not _MISSING
