@@ -14,6 +14,8 @@ from tuner.errors import NothingFeasible, StudyError
 PICKS = ("single-stream", "throughput", "knee", "baseline")
 """Names that `Front.pick` knows besides trial numbers."""
 
+DEFAULT_PICK = "knee"
+
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -163,9 +165,9 @@ class Front:
     def pick(self, rule: str) -> Standing:
         """One configuration by a named rule, or by its trial number.
 
-        `single-stream`: best on the objective at the lowest load; `throughput`: at the highest; `knee`: closest to
-        the point that has the best of every objective, each scaled to the front's range (compromise programming,
-        Zeleny 1973); `baseline`; a number: that trial, on the front or not.
+        `single-stream`: best on the objective at the lowest load; `throughput`: at the highest; `knee`: gives up the
+        least, in per cent of the front's best on each objective (the member closest to that ideal point: compromise
+        programming, Zeleny 1973, on logarithms); `baseline`; a number: that trial, on the front or not.
 
         Raises:
             StudyError: no such rule, or the trial was not measured.
@@ -199,12 +201,13 @@ class Front:
         return extreme(range(len(self.goals)), key=lambda index: self.goals[index].level)
 
     def _distance_to_ideal(self, standing: Standing) -> float:
-        distances = []
-        for index in range(len(self.goals)):
-            column = [_badness(member, self.goals, index) for member in self.members]
-            best, span = min(column), max(column) - min(column)
-            distances.append((_badness(standing, self.goals, index) - best) / span if span else 0.0)
-        return math.hypot(*distances)
+        losses = []
+        for index, goal in enumerate(self.goals):
+            best = (max if goal.maximize else min)(member.values[index].center for member in self.members)
+            own = standing.values[index].center
+            comparable = own > 0 and best > 0
+            losses.append(math.log(own / best) if comparable else 0.0 if own == best else math.inf)
+        return math.hypot(*losses)
 
 
 def _badness(standing: Standing, goals: Sequence[Objective], index: int) -> float:

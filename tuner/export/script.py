@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tuner.export.base import Export
 from tuner.export.templates import render
@@ -23,9 +24,20 @@ def script(export: Export) -> str:
         defaults=[(v.name, shell_quote(v.default)) for v in command.variables if v.default is not None],
         inherited=command.inherited,
         env=[shell_word((f"{name}=", *value)) for name, value in command.env.items()],
-        argv=[shell_word(word) for word in command.argv],
+        argv=_lines([shell_word(word) for word in command.argv], export.program),
         cwd=None if export.plan.cwd is None else shell_quote(export.plan.cwd),
     )
+
+
+def _lines(words: Sequence[str], program: int) -> list[str]:
+    """The words as a person would break them: the program on one line, then each flag with its values."""
+    lines = [" ".join(words[:program])]
+    for word in words[program:]:
+        if word.startswith("-") or len(lines) == 1:
+            lines.append(word)
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def shell_word(word: Word) -> str:

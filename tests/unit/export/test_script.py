@@ -176,7 +176,7 @@ class TestHeader:
 
     def test_simulated_results_say_so_at_the_top(self) -> None:
         header = script(exports.export(simulated=True)).splitlines()
-        assert header[3].startswith("# SIMULATED: no real engine was measured")
+        assert header[4].startswith("# SIMULATED: no real engine was measured")
 
     def test_a_broken_limit_is_shouted(self) -> None:
         assert "# BREAKS LIMIT   ttft_p99_ms@128 max" in script(exports.export(broken=("ttft_p99_ms@128 max",)))
