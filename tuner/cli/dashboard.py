@@ -1,0 +1,77 @@
+"""`tuner dashboard`: the Optuna dashboard on the study database."""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import StorageOption
+from tuner.cli.output import console
+from tuner.errors import UserError
+
+if TYPE_CHECKING:
+    from wsgiref.simple_server import WSGIServer
+    from wsgiref.types import WSGIApplication
+
+
+def dashboard(
+    storage: StorageOption = None,
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
+) -> None:
+    """Show studies in the browser: Pareto front, all metrics, parameters, timeline. Ctrl-C ends it.
+
+    The database URL stays inside this process: no password is on a command line or in a log.
+    """
+    from tuner.store import default_url, driver_url, open_store
+
+    with open_store(storage, create=False) as store:
+        shown = store.url
+    if not _is_loopback(host):
+        console().print(
+            f"warning: {host} can be reached from other machines, and the dashboard lets everybody delete studies",
+            style="yellow",
+            markup=False,
+        )
+    from optuna_dashboard import wsgi
+
+    with _listen(wsgi(driver_url(storage or default_url())), host, port) as server:
+        address = f"[{host}]" if ":" in host else host
+        console().print(f"dashboard of {shown}: http://{address}:{server.server_port}/", markup=False)
+        try:
+            server.serve_forever()
+        except KeyboardInterrupt:
+            console().print("dashboard ended")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(app: WSGIApplication, host: str, port: int) -> WSGIServer:
+    """A server with a thread per request, which writes no request log.
+
+    Raises:
+        UserError: the address is in use, not this machine's, or not allowed.
+    """
+    import socket
+    from socketserver import ThreadingMixIn
+    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+
+    class Server(ThreadingMixIn, WSGIServer):
+        daemon_threads = True
+        address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+    class Silent(WSGIRequestHandler):
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    try:
+        return make_server(host, port, app, server_class=Server, handler_class=Silent)
+    except OSError as error:
+        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}", hint="give another --port") from error
