@@ -7,13 +7,13 @@ from typing import Any
 
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, duration
-from tuner.spec import space_size
+from tuner.spec.reach import reach_of
 from tuner.study.session import Prepared
 from tuner.trial.script import launch_script
 
 
 def plan_document(prepared: Prepared) -> dict[str, Any]:
-    """Keys: study, simulated, engines (name → version, program, knobs, combinations), gpus, levels, objectives, limits,
+    """Keys: study, simulated, engines (name → version, program, knobs, combinations, combinations_exact), gpus, levels, objectives, limits,
     budget, worst_case_s, first_launch (argv, env), warnings."""
     record, space = prepared.record, prepared.record.space
     budget = space.budget
@@ -28,7 +28,8 @@ def plan_document(prepared: Prepared) -> dict[str, Any]:
                 "version": setup.installed.version,
                 "program": list(setup.installed.program),
                 "knobs": len(space.knobs_of(name)),
-                "combinations": str(space_size(space, name)),
+                "combinations": (reach := reach_of(space, name)).size,
+                "combinations_exact": reach.exact,
             }
             for name, setup in prepared.setups.items()
         },
@@ -53,9 +54,8 @@ def show(prepared: Prepared, *, as_json: bool, script: bool) -> None:
     console().print(f"study {document['study']}{label}", style="bold", markup=False)
     for name, engine in document["engines"].items():
         version = engine["version"] or "version unknown"
-        console().print(
-            f"  {name} {version}: {engine['knobs']} knobs, {engine['combinations']} combinations", markup=False
-        )
+        size = f"{engine['combinations']:,}" if engine["combinations_exact"] else f"at most {engine['combinations']:,}"
+        console().print(f"  {name} {version}: {engine['knobs']} knobs, {size} combinations", markup=False)
     budget = prepared.record.space.budget
     gpus = f"{document['gpus']} GPUs per launch" if document["gpus"] else "no GPU"
     console().print(

@@ -1,0 +1,165 @@
+"""The front: what a study found, against where the user started."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.table import Table
+
+from tuner.cli.output import console, out, print_json
+from tuner.cli.wording import SIMULATED, changes, number
+from tuner.domain.front import Estimate, Front, Gain, Standing
+from tuner.domain.study import StudyRecord
+from tuner.domain.values import spell
+from tuner.export.standings import front_of
+from tuner.store import Store
+from tuner.study.loop import StudyEnd
+
+
+def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:
+    """Keys: center, low, high (95 % interval or null), spread_kind, launches, gain (ratio − 1, low, high; or null)."""
+    return {
+        "center": value.center,
+        "low": value.low,
+        "high": value.high,
+        "spread_kind": value.spread_kind.value,
+        "launches": value.launches,
+        "gain": None
+        if gain is None
+        else {
+            "center": gain.ratio - 1,
+            "low": None if gain.low is None else gain.low - 1,
+            "high": None if gain.high is None else gain.high - 1,
+        },
+    }
+
+
+def _standing_document(front: Front, standing: Standing) -> dict[str, Any]:
+    """Keys: trials, engine, settings, changes, objectives (label → estimate), broken_limits, is_baseline, simulated."""
+    pairs = zip(front.goals, standing.values, front.gains(standing), strict=True)
+    return {
+        "trials": list(standing.trials),
+        "engine": standing.candidate.engine,
+        "settings": dict(standing.candidate.values),
+        "changes": {knob: spell(new) for knob, (_, new) in _changes(front, standing).items()},
+        "objectives": {goal.label: _estimate_document(value, gain) for goal, value, gain in pairs},
+        "broken_limits": dict(standing.broken),
+        "is_baseline": standing.is_baseline,
+        "simulated": standing.simulated,
+    }
+
+
+def _changes(front: Front, standing: Standing) -> Any:
+    if front.baseline is None or standing.is_baseline:
+        return {}
+    return standing.candidate.differs_from(front.baseline.candidate)
+
+
+def front_document(record: StudyRecord, front: Front) -> dict[str, Any]:
+    """Keys: study, simulated, objectives (label, metric, unit, level, direction), baseline, front, beaten, over_limit.
+
+    The last four hold standings (see `_standing_document`).
+    """
+    return {
+        "study": record.name,
+        "simulated": record.simulated,
+        "objectives": [
+            {
+                "label": goal.label,
+                "metric": goal.metric.value,
+                "unit": goal.metric.unit,
+                "level": goal.level,
+                "direction": "maximize" if goal.maximize else "minimize",
+            }
+            for goal in front.goals
+        ],
+        "baseline": None if front.baseline is None else _standing_document(front, front.baseline),
+        "front": [_standing_document(front, standing) for standing in front.members],
+        "beaten": [_standing_document(front, standing) for standing in front.beaten],
+        "over_limit": [_standing_document(front, standing) for standing in front.infeasible],
+    }
+
+
+def _value(value: Estimate) -> str:
+    if value.low is None or value.high is None:
+        return number(value.center)
+    return f"{number(value.center)} ±{number(max(value.above, value.below))}"
+
+
+def _gain(gain: Gain | None) -> str:
+    if gain is None:
+        return ""
+    middle = f"{(gain.ratio - 1) * 100:+.1f} %"
+    if gain.low is None or gain.high is None:
+        return middle
+    return f"{middle} [{(gain.low - 1) * 100:+.1f}, {(gain.high - 1) * 100:+.1f}]"
+
+
+def front_table(record: StudyRecord, front: Front) -> Table:
+    """Members first, the baseline below them when it is no member itself."""
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("trials", justify="right", overflow="fold")
+    for goal in front.goals:
+        table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
+        table.add_column("against the baseline", justify="right")
+    table.add_column("configuration", overflow="fold")
+    rows = list(front.members)
+    if front.baseline is not None and front.baseline not in rows:
+        rows.append(front.baseline)
+    for standing in rows:
+        cells = []
+        for value, gain in zip(standing.values, front.gains(standing), strict=True):
+            cells += [_value(value), "" if standing.is_baseline else _gain(gain)]
+        engine = f"{standing.candidate.engine}: " if len(record.space.engines) > 1 else ""
+        shown = "baseline" if standing.is_baseline else changes(_changes(front, standing))
+        trials = ", ".join(map(str, standing.trials))
+        table.add_row(trials, *cells, engine + shown, style="cyan" if standing.is_baseline else "")
+    return table
+
+
+def _notes(record: StudyRecord, front: Front) -> list[str]:
+    launches = [value.launches for standing in front.members for value in standing.values]
+    notes = ["± and [ ] are 95 % intervals"]
+    if launches and min(launches) < 2:
+        notes.append("configurations with one launch are candidates, not proof")
+    if record.simulated:
+        notes.append(f"{SIMULATED}: a model's numbers, not a measurement")
+    return notes
+
+
+def print_front(store: Store, name: str, *, as_json: bool) -> None:
+    """The front of a study."""
+    record = store.study(name)
+    front = front_of(record.space, store.attempts(name))
+    if as_json:
+        print_json(front_document(record, front))
+        return
+    if not front.members:
+        out().print("no configuration was measured that keeps every limit")
+        return
+    out().print(front_table(record, front))
+    out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+
+
+def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
+    """What a study that just ended found: front, gain over the baseline, and the exported script's path."""
+    from tuner.cli.export import write_default_export
+
+    record = store.study(name)
+    front = front_of(record.space, store.attempts(name))
+    script = write_default_export(store, record, front) if front.members else None
+    if as_json:
+        document = front_document(record, front)
+        print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
+        return
+    console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
+    if not front.members:
+        return
+    out().print(front_table(record, front))
+    out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+    best = front.members[0]
+    for goal, value, gain in zip(front.goals, best.values, front.gains(best), strict=True):
+        against = f", {_gain(gain)} against the baseline" if gain is not None and not best.is_baseline else ""
+        label = f" ({SIMULATED})" if best.simulated else ""
+        out().print(f"{goal.label}: {_value(value)} {goal.metric.unit}{against}{label}", markup=False)
+    out().print(f"script: {script}", markup=False, soft_wrap=True)
