@@ -13,8 +13,11 @@ from tuner.trial.script import launch_script
 
 
 def plan_document(prepared: Prepared) -> dict[str, Any]:
-    """Keys: study, simulated, engines (name → version, program, knobs, combinations, combinations_exact), gpus, levels, objectives, limits,
-    budget, worst_case_s, first_launch (argv, env), warnings."""
+    """What the plan says.
+
+    Keys: study, simulated, model, engines (name → version, program, knobs, combinations, combinations_exact), gpus,
+    levels, objectives, limits, budget, worst_case_s, first_launch (argv, env), warnings.
+    """
     record, space = prepared.record, prepared.record.space
     budget = space.budget
     plan = prepared.first_plan()
