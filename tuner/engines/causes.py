@@ -149,11 +149,19 @@ class Investigation:
             if row.if_set and not self.known.set_by_trial(row.if_set):
                 continue
             for hit in self.document.find(row.regex):
-                phase = self.timeline.at(hit.first) or self.known.phase
+                phase = self._phase_at(hit.first)
                 if self._counts(row, hit, phase):
                     failure = row.class_in.get(phase, row.failure) if phase else row.failure
                     yield Cause(row, hit, order, failure, phase)
                     break
+
+    def _phase_at(self, line: int) -> Phase | None:
+        """The phase of a line; where the launch ended is as good when no later marker contradicts it."""
+        told, ended = self.timeline.at(line), self.known.phase
+        if told is None or ended is None:
+            return told or ended
+        final = not any(milestone.line > line for milestone in self.timeline.milestones)
+        return ended if final and is_later(ended, told) else told
 
     def _counts(self, row: Signature, hit: Hit, phase: Phase | None) -> bool:
         if hit.first in self.harmless or hit.last in self.harmless:
@@ -164,6 +172,8 @@ class Investigation:
                 return False
         elif level < Level.ERROR and not row.any_level:
             return False
+        if row.at_end and not self._ends_with(row):
+            return False
         if row.only_in and phase not in row.only_in:
             return False
         if row.near is not None and not self._is_near(row.near, hit):
@@ -171,6 +181,10 @@ class Investigation:
         if row.needs_death and not (self.known.broke_off or self.shows_death):
             return False
         return not self._survived(hit.first, phase)
+
+    def _ends_with(self, row: Signature) -> bool:
+        last = self.document.lines[-row.at_end :]
+        return len(last) == row.at_end and all(row.regex.search(line.text) for line in last)
 
     def _is_near(self, pattern: str, hit: Hit) -> bool:
         lines = self.document.lines[max(0, hit.first - _NEAR) : hit.last + _NEAR + 1]

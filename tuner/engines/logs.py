@@ -24,6 +24,11 @@ MIDDLE_CHARS = 1 << 20
 MAX_REPEATS = 6
 """Lines that differ in digits only are kept this often: a flood must not hide the rest."""
 
+MIN_TERMINAL = 40
+"""Columns of the narrowest terminal whose wrapping is undone."""
+MIN_BROKEN = 2
+"""So many lines must look broken before any is put together."""
+
 # Words that every error and every warning worth reading contains, cut so that case at the start does not matter.
 _TROUBLE = (
     *(b"rror", b"xception", b"raceback", b"ailed", b"ailure", b"atal", b"ssert", b"WARN", b"imeout", b"imed out"),
@@ -70,11 +75,12 @@ _PREFIXES = tuple(
         r"\((?P<source>EngineCore\w*|Worker\w*|APIServer\w*|ApiServer\w*|VllmWorker\w*|raylet|autoscaler)\)\s?",
         r"\[rank(?P<source>\d+)\]:\s?",  # torch
         r"\[(?P<level>[EWIF])(?:\d{4}|\d{3})? ?[\d:.]* ?[\w.-]+\.(?:cpp|cc|cu|h|hpp|py)(?::\d+)?\]\s?",  # c10 / glog
-        r"\[(?:(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d|\.\.\.)(?P<source>(?: [A-Z]{2,4}\d+)*)\]\s?",  # SGLang
+        r"(?P<level>[EWIF])\d{4} \d\d:\d\d:\d\d\.\d+ \d+ [\w./-]+:\d+\] ",  # torch's Python loggers
+        r"\[(?:(?:\d{4}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?|\.\.\.)(?P<source>(?: [A-Z]{2,4}\d+)*)\]\s?",  # SGLang
         r"\[(?P<source>(?:[A-Z]{2,4}\d+ ?)+)\]\s?",  # the same without a clock
         rf"{_LEVEL} (?:\d{{4}}-)?\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)? \[?[\w./-]+:\d+\] ?",  # vLLM
         rf"{_LEVEL} \[[\w./-]+\.py(?::[\d.]+)?\] ?",
-        r"\[?[\w./-]+\.py:\d+\] ?",
+        r"\[[\w./-]+\.py:\d+\] ?",
         rf"{_LEVEL}:(?:\s+|[\w.]+:)",  # uvicorn, logging's default
         rf"(?:[\w.]+ )?- (?:[\w.]+ - )?{_LEVEL} - ",  # logging with dashes
         rf"{_LEVEL}\s+(?=\S)",
@@ -111,7 +117,7 @@ class Hit:
 
 def parse_line(raw: str) -> Iterator[LogLine]:
     """Normalise one line of a file; a progress bar drawn over itself gives one line per state."""
-    for part in _ANSI.sub("", raw.rstrip("\n")[:MAX_LINE]).split("\r"):
+    for part in _ANSI.sub("", raw.rstrip("\r\n")[:MAX_LINE]).split("\r"):
         for piece in _BAR_END.split(part):
             if piece.strip():
                 yield _strip_prefixes(piece)
@@ -179,7 +185,7 @@ class LogDocument:
     """A log as a sequence of messages that can be searched across line breaks."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.lines: Sequence[LogLine] = _collapsed(piece for raw in lines for piece in parse_line(raw))
+        self.lines: Sequence[LogLine] = _collapsed(piece for raw in _unwrapped(lines) for piece in parse_line(raw))
 
     @classmethod
     def of(cls, log: Path | Iterable[str]) -> LogDocument:
@@ -232,6 +238,26 @@ class _Text:
 
     def _number(self, offset: int) -> int:
         return self._numbers[bisect.bisect_right(self._starts, offset) - 1]
+
+
+def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
+    """Put lines together that a terminal broke at its width.
+
+    Its width is the greatest length of a line, if lines of that length are usually followed by one without prefix.
+    """
+    raws = [_ANSI.sub("", line.rstrip("\r\n")) for line in lines]
+    width = max(map(len, raws), default=0)
+    full = [number for number, raw in enumerate(raws[:-1]) if len(raw) == width]
+    broken = {number + 1 for number in full if not any(prefix.match(raws[number + 1]) for prefix in _PREFIXES)}
+    if width < MIN_TERMINAL or len(broken) < MIN_BROKEN or 2 * len(broken) < len(full):
+        broken = set()
+    whole = ""
+    for number, raw in enumerate(raws):
+        if number and number not in broken:
+            yield whole
+            whole = ""
+        whole += raw
+    yield whole
 
 
 def _collapsed(lines: Iterable[LogLine]) -> list[LogLine]:

@@ -145,6 +145,7 @@ class Signature(Row):
         only_in: the row counts in these phases only.
         near: some line within twelve lines must match this too.
         if_set: the row counts only when the trial set one of these variables or flags (`NCCL_*_FILE`).
+        at_end: the row counts only when this many last lines of the log match it.
         weak: counts only when no other row does; for general texts.
         needs_death: counts only when the server died (a fatal wrapper, a final traceback, an exit code).
         any_level: counts also in lines logged below ERROR.
@@ -162,6 +163,7 @@ class Signature(Row):
     only_in: tuple[Phase, ...] = ()
     near: Pattern | None = None
     if_set: tuple[str, ...] = ()
+    at_end: Annotated[int, Field(ge=0)] = 0
     weak: bool = False
     needs_death: bool = False
     any_level: bool = False
