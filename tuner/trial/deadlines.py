@@ -50,25 +50,27 @@ class PhaseDeadlines:
         return cls(launch_timeout_s, launch_timeout_s * _SILENCE_SHARE, dict(learned or {}))
 
     def limit(self, phase: Phase) -> float:
-        """Longest duration of one phase, counted from its beginning or from its last counted progress."""
+        """Longest duration of one phase, counted from its beginning or from its last counted progress.
+
+        A phase that no good launch had (a first compile, say) may take as long as two good launches.
+        """
         if (learned := self.learned.get(phase)) is not None:
             return min(learned, self.launch_timeout_s)
-        return _SHARES.get(phase, 1.0) * self.launch_timeout_s
+        return min(_SHARES.get(phase, 1.0) * self.launch_timeout_s, self._known())
 
     def total(self, entered: Sequence[Phase]) -> float:
-        """Longest duration of the launch, given the phases entered so far.
+        """Longest duration of the launch, given the phases entered so far; a new phase brings its own limit with it."""
+        new = sum(self.limit(phase) for phase in entered if phase not in self.learned) if self.learned else 0.0
+        return min(self._known() + new, self.launch_timeout_s)
 
-        Twice the sum of the learned medians plus one margin, so that several slow phases do not add up their margins.
-        A phase that no good launch had (a first compile, say) brings its own limit with it.
-        """
+    def _known(self) -> float:
+        """Twice the sum of the learned medians plus one margin, so that several slow phases do not add up margins."""
         if not self.learned:
             return self.launch_timeout_s
-        known = sum(limit - MARGIN_S for limit in self.learned.values()) + MARGIN_S
-        new = sum(self.limit(phase) for phase in entered if phase not in self.learned)
-        return min(known + new, self.launch_timeout_s)
+        return sum(max(0.0, limit - MARGIN_S) for limit in self.learned.values()) + MARGIN_S
 
 
-def learn_limits(good: Sequence[Mapping[Phase, float]], *, margin_s: float = MARGIN_S) -> dict[Phase, float]:
+def learn_limits(good: Sequence[Mapping[Phase, float]]) -> dict[Phase, float]:
     """Limits that follow the phase durations of good launches: twice the median plus a margin; empty if too few.
 
     Only phases that at least half of the launches went through are learned: one launch that compiled for a minute
@@ -76,7 +78,6 @@ def learn_limits(good: Sequence[Mapping[Phase, float]], *, margin_s: float = MAR
 
     Args:
         good: phase → seconds of each launch that became ready, the benchmark's and the tear-down's are ignored.
-        margin_s: seconds added to twice the median.
     """
     if len(good) < LEARN_FROM:
         return {}
@@ -85,7 +86,7 @@ def learn_limits(good: Sequence[Mapping[Phase, float]], *, margin_s: float = MAR
         for phase, seconds in launch.items():
             durations.setdefault(phase, []).append(seconds)
     return {
-        phase: 2 * statistics.median(seen) + margin_s
+        phase: 2 * statistics.median(seen) + MARGIN_S
         for phase, seen in durations.items()
         if phase in _SHARES and 2 * len(seen) >= len(good)
     }

@@ -28,6 +28,7 @@ from tuner.trial.hostlocks import lock_gpus
 from tuner.trial.machine import machine_facts
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
+from tuner.trial.protocol import FailureKind as MeasurementTrouble
 from tuner.trial.protocol import MeasurementFailed, measure
 from tuner.trial.script import PLAN, SCRIPT
 from tuner.trial.serving import ServingWatch
@@ -42,6 +43,8 @@ _OBSERVATIONS = {
     FailureKind.HUNG: Observation.HUNG,
     FailureKind.DEADLINE: Observation.DEADLINE,
 }
+# The server lives and answers, but not with what was asked for.
+_BAD_ANSWERS = frozenset({MeasurementTrouble.REQUESTS_FAILED, MeasurementTrouble.SHORT_OUTPUT})
 Notify = Callable[[TrialEvent], None]
 Cancelled = Callable[[], bool]
 
@@ -245,6 +248,9 @@ class _Trial:
         except MeasurementFailed as error:
             if self._cancelled():
                 raise _CancelledError from error
+            watch.settle()
+            if error.kind in _BAD_ANSWERS:
+                return _bad_answers(error)
             raise watch.stalled(str(error)) from error
         # A crash after the last request fails the trial too.
         watch.check()
@@ -269,6 +275,11 @@ class _Trial:
             found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)
         evidence = found.evidence or (error.observation,)
         return replace(found, evidence=evidence, detail=found.detail or error.observation)
+
+
+def _bad_answers(error: MeasurementFailed) -> Failure:
+    lines = tuple(f"{count} × {text}" for text, count in error.errors.items())
+    return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines or (error.message,), detail=error.message)
 
 
 def _complete(levels: tuple[LevelResult, ...], *, simulated: bool) -> Outcome:

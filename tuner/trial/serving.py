@@ -62,16 +62,22 @@ class ServingWatch:
         Raises:
             LaunchFailed: if the server is no longer good for a measurement.
         """
-        if self.is_over():
-            assert self._failure is not None
+        if self.is_over() and self._failure is not None:
             raise self._failure
 
-    def stalled(self, observation: str) -> LaunchFailed:
-        """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
-        # A dead server is the cause, the stalled stream its effect, and the effect may be seen first.
+    def settle(self) -> None:
+        """Give a server whose streams broke a moment to show that it died of something: that is then the cause.
+
+        Raises:
+            LaunchFailed: if it died.
+        """
         deadline = time.monotonic() + _LAST_WORDS_S
         while not self.is_over() and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
+        self.check()
+
+    def stalled(self, observation: str) -> LaunchFailed:
+        """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
         if self._failure is None:
             self._failure = self._hung(observation)
         return self._failure

@@ -26,10 +26,15 @@ def test_one_slow_launch_among_many_does_not_move_the_limits() -> None:
     assert learn_limits([GOOD] * 4 + [slow]) == learn_limits([GOOD] * 4)
 
 
-def test_a_phase_that_few_launches_had_keeps_its_default() -> None:
+def test_a_phase_that_few_launches_had_is_not_learned() -> None:
     launches = [GOOD, GOOD, GOOD, {**GOOD, Phase.GRAPH_CAPTURE: 3.0}]
-    limits = PhaseDeadlines.of(900, learn_limits(launches))
-    assert limits.limit(Phase.GRAPH_CAPTURE) == PhaseDeadlines.of(900).limit(Phase.GRAPH_CAPTURE)
+    assert Phase.GRAPH_CAPTURE not in learn_limits(launches)
+
+
+def test_a_phase_never_seen_may_take_as_long_as_two_good_launches() -> None:
+    limits = PhaseDeadlines.of(900, learn_limits([GOOD] * 3))
+    assert limits.limit(Phase.GRAPH_CAPTURE) == 2 * sum(GOOD.values()) + MARGIN_S
+    assert PhaseDeadlines.of(100, learn_limits([GOOD] * 3)).limit(Phase.GRAPH_CAPTURE) < 100
 
 
 def test_the_whole_launch_gets_one_margin_and_not_one_for_each_phase() -> None:

@@ -148,8 +148,7 @@ def test_a_measurement_is_over_when_the_server_dies(tmp_path: Path) -> None:
         os.kill(server.pid, signal.SIGKILL)
         assert eventually(watch.is_over)
         with pytest.raises(LaunchFailed) as failed:
-            watch.check()
-        assert watch.stalled("no token") is failed.value
+            watch.settle()
     assert (failed.value.phase, failed.value.exit_code) == (Phase.SERVING, -9)
 
 
@@ -164,6 +163,14 @@ def test_a_measurement_ends_at_its_time_limit_with_evidence(tmp_path: Path) -> N
             watch.check()
     assert failed.value.kind is FailureKind.DEADLINE
     assert Path(failed.value.evidence["stacks"]).exists()
+
+
+def test_a_server_that_dies_right_after_its_streams_broke_died_first(tmp_path: Path) -> None:
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60)
+        threading.Timer(0.3, os.kill, (server.pid, signal.SIGKILL)).start()
+        with pytest.raises(LaunchFailed, match="killed by signal 9"):
+            watch.settle()
 
 
 def test_a_stalled_stream_of_a_living_server_is_a_hang(tmp_path: Path) -> None:

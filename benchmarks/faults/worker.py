@@ -1,0 +1,14 @@
+"""A worker process of its own for one trial, so that it can be killed: `worker.py FAULT TAG RUN_DIR`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from benchmarks.faults.catalogue import INJECTIONS
+from benchmarks.faults.trials import fault_space, run_once
+
+if __name__ == "__main__":
+    fault, tag, run_dir = sys.argv[1:]
+    injection = next(injection for injection in INJECTIONS if injection.name == fault)
+    run_once(fault_space(injection, tag), Path(run_dir), {})
