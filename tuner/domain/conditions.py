@@ -62,8 +62,8 @@ class Comparison:
 
     def __str__(self) -> str:
         if self.op in ("in", "not in"):
-            return f"{self.name} {self.op} [{', '.join(map(spell, self.values))}]"
-        return f"{self.name} {self.op} {spell(self.values[0])}"
+            return f"{self.name} {self.op} [{', '.join(map(_written, self.values))}]"
+        return f"{self.name} {self.op} {_written(self.values[0])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +220,16 @@ class _Parser:
         if token.kind != "word" or token.text in _KEYWORDS:
             raise ConditionSyntaxError(f"expected a value, found {token.text!r}", token.offset)
         return literal(token.text)
+
+
+def _written(value: Value) -> str:
+    """A value such that the grammar reads it back; quoted where a bare word would be another value or several."""
+    text = spell(value)
+    if not isinstance(value, str):
+        return text
+    tokens = _TOKEN.fullmatch(text)
+    bare = tokens is not None and tokens["word"] == text and text not in _KEYWORDS and literal(text) == text
+    return text if bare else f'"{text}"' if '"' not in text else f"'{text}'"
 
 
 def literal(word: str) -> Value:
