@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.failure_cases import DATA, NONE, Case, class_of, read, read_cases
 
-from tests.unit.engines.cases import DATA, NONE, Case, class_of, read, read_cases
 from tuner.domain.outcome import FailureClass, Observation, Phase
 from tuner.engines.failures import explain, is_fatal_line
 

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-
-from tests.unit.engines.cases import read, read_cases
+from support.failure_cases import read, read_cases
 
 CASES = read_cases("failures.jsonl")
 

@@ -11,7 +11,7 @@ from typing import Any
 from tuner.domain.outcome import Failure, Observation, Phase
 from tuner.engines.failures import explain
 
-DATA = Path(__file__).parents[2] / "data"
+DATA = Path(__file__).parents[1] / "data"
 NONE = "none"
 
 _PHASES = {

@@ -1,0 +1,139 @@
+"""`tuner engine …`: which engines there are, how one is started, and what one of its logs means."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import JsonOption
+from tuner.cli.output import out, print_json
+from tuner.domain.outcome import FAILURES, Observation, Phase
+from tuner.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from tuner.domain.outcome import Failure
+    from tuner.engines.definition import EngineDefinition
+
+app = typer.Typer(no_args_is_help=True, help="Look at engines, and explain their logs.", rich_markup_mode=None)
+
+NONE = "none"
+"""What `explain` prints for the class when nothing failed."""
+
+
+@app.command("list")
+def list_engines(as_json: JsonOption = False) -> None:
+    """List the engines and the versions whose flags are known."""
+    from tuner.engines.catalogue import catalogue_versions
+    from tuner.engines.definition import load_definitions
+
+    engines = [(definition, catalogue_versions(definition.name)) for definition in load_definitions()]
+    if as_json:
+        rows = [{"name": d.name, "title": d.title, "simulated": d.simulated, "versions": v} for d, v in engines]
+        print_json({"engines": rows})
+        return
+    for definition, versions in engines:
+        _line(f"{definition.name:<12} {definition.title:<18} flags known for {', '.join(versions) or 'no version'}")
+
+
+@app.command()
+def show(name: Annotated[str, typer.Argument(help="Engine name.")], as_json: JsonOption = False) -> None:
+    """Show how an engine is started, asked and told apart when it fails."""
+    from tuner.engines.catalogue import catalogue_versions, load_catalogue
+    from tuner.engines.definition import load_definition
+    from tuner.engines.signatures import load_book
+
+    definition, book = load_definition(name), load_book(name)
+    versions = catalogue_versions(name)
+    flags = {version: len(load_catalogue(name, version).flags) for version in versions}
+    signatures = {"failures": len(book.signatures), "harmless": len(book.harmless), "phases": len(book.phases)}
+    if as_json:
+        print_json({**definition.model_dump(mode="json"), "flags": flags, "signatures": signatures})
+        return
+    for line in _shown(definition):
+        _line(line)
+    for version, count in flags.items():
+        _line(f"  flags of {version}: {count}")
+    _line("  log signatures: " + ", ".join(f"{count} for {what}" for what, count in signatures.items()))
+
+
+def _line(text: str, style: str | None = None) -> None:
+    """One line of an answer, never broken: log lines and flags are there to be copied."""
+    out().print(text, style=style, markup=False, soft_wrap=True)
+
+
+def _shown(definition: EngineDefinition) -> Iterable[str]:
+    yield f"{definition.name}: {definition.title}" + (" (simulated)" if definition.simulated else "")
+    model = definition.model_flag or "(first argument)"
+    yield f"  command: {' '.join(definition.command)}   model: {model}   port: {definition.port_flag}"
+    yield f"  server info: {', '.join(definition.endpoints.server_info) or 'none'}"
+    for variable, value in {**definition.env, **definition.trial_env}.items():
+        yield f"  sets {variable}={value}" + ("" if variable in definition.env else " (while measuring only)")
+    if definition.pass_env:
+        yield f"  passes on: {', '.join(definition.pass_env)}"
+
+
+@app.command()
+def explain(
+    file: Annotated[str, typer.Argument(help="Log file of a server; - reads standard input.")],
+    engine: Annotated[str, typer.Option("--engine", help="Engine that wrote it.")],
+    exit_code: Annotated[int | None, typer.Option("--exit-code", help="Exit code; negative for a signal.")] = None,
+    seen: Annotated[Observation | None, typer.Option("--seen", help="How it ended as seen from outside.")] = None,
+    phase: Annotated[Phase | None, typer.Option("--phase", help="Where the launch was, if known.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A flag or variable that was being tried.")
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say why a server failed: class, phase, the lines that decide, what to blame and what to do."""
+    from tuner.engines.definition import load_definition
+    from tuner.engines.failures import explain as explain_log
+
+    load_definition(engine)
+    log: Path | Iterable[str] = sys.stdin if file == "-" else Path(file)
+    tried = dict(_assignment(text) for text in settings or ())
+    try:
+        failure = explain_log(log, engine=engine, exit_code=exit_code, settings=tried, observation=seen, phase=phase)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read: {error.strerror or error}") from error
+    if as_json:
+        print_json(_document(failure))
+        return
+    _print(failure)
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise UsageError(f"--set {text}: write NAME=VALUE")
+    return name, value
+
+
+def _document(failure: Failure | None) -> dict[str, object]:
+    if failure is None:
+        return {"class": NONE, "phase": None, "evidence": [], "blames": [], "action": "continue", "detail": ""}
+    return {
+        "class": failure.failure_class.value,
+        "phase": failure.phase.value,
+        "evidence": list(failure.evidence),
+        "blames": list(failure.blames),
+        "action": FAILURES[failure.failure_class].action.value,
+        "detail": failure.detail,
+    }
+
+
+def _print(failure: Failure | None) -> None:
+    if failure is None:
+        _line("no failure: nothing in this log decides against the server")
+        return
+    action = FAILURES[failure.failure_class].action.value.replace("_", " ")
+    _line(f"{failure.failure_class.value} in phase {failure.phase.value}", "bold")
+    _line(f"  {failure.detail}")
+    for line in failure.evidence:
+        _line(f"  > {line}", "dim")
+    if failure.blames:
+        _line(f"  to blame: {', '.join(failure.blames)}")
+    _line(f"  a trial gets: {action}")
