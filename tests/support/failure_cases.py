@@ -56,8 +56,13 @@ class Case:
 
 
 def read_cases(name: str) -> list[Case]:
-    lines = (DATA / "cases" / name).read_text(encoding="utf-8").splitlines()
-    return [_case(json.loads(line)) for line in lines]
+    """The cases of a file of the test data."""
+    return read_file(DATA / "cases" / name)
+
+
+def read_file(path: Path) -> list[Case]:
+    """The cases of a JSON-lines file."""
+    return [_case(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def _case(row: Mapping[str, Any]) -> Case:
