@@ -66,10 +66,12 @@ class Risk:
     Attributes:
         chance: probability that the launch fails, shape (points,).
         seconds: how long the launch takes if it does, shape (points,).
+        witnesses: how many failures the likeliest cause explains, shape (points,).
     """
 
     chance: Array
     seconds: Array
+    witnesses: Array
 
 
 class FailureModel:
@@ -92,6 +94,7 @@ class FailureModel:
         self._first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._second = self._first
         self._blame: Array = np.empty((0, 0))
+        self._witnesses: Array = np.empty(0)
         if failures:
             self._weigh(self._truths(history.points(failures)), good, failures)
 
@@ -128,6 +131,7 @@ class FailureModel:
         prior = np.concatenate([np.full(len(singles), SINGLE_PRIOR), np.full(len(strongest), PAIR_PRIOR)])
         covers = (in_bad[:, self._first] * in_bad[:, self._second]).astype(np.float64)
         weight = prior * np.minimum(_GROWTH ** (covers.sum(axis=0) - 1), _GROWTH_LIMIT)
+        self._witnesses = covers.sum(axis=0)
         self._blame = covers * weight / (covers @ weight + CHANCE)[:, None]
 
     def assess(self, points: Points) -> Risk:
@@ -135,13 +139,16 @@ class FailureModel:
         truths = self._truths(points)
         fresh = CHANCE + SINGLE_PRIOR * self._untried(points)
         chance, seconds = np.minimum(fresh, 0.5), np.full(len(points), self._failure_seconds)
+        witnesses = np.zeros(len(points))
         if len(self._first):
-            shares = (truths[:, self._first] & truths[:, self._second]).astype(np.float64) @ self._blame.T
+            holds = (truths[:, self._first] & truths[:, self._second]).astype(np.float64)
+            shares = holds @ self._blame.T
             worst = shares.argmax(axis=1)
             known = shares[np.arange(len(points)), worst]
             seconds = np.where(known > chance, self._durations[worst], seconds)
             chance = np.maximum(chance, known)
-        return Risk(chance, seconds)
+            witnesses = (holds * self._witnesses).max(axis=1)
+        return Risk(chance, seconds, witnesses)
 
     def _untried(self, points: Points) -> Array:
         """How many knobs of each point have a category that no working launch had yet."""

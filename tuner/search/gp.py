@@ -178,6 +178,15 @@ class GaussianProcess:
         variance = np.maximum(self._kernel.variance(self.theta) - (solved**2).sum(axis=0), 1e-8)
         return mean * self._scale + self._center, np.sqrt(variance) * self._scale
 
+    def effect_uncertainty(self, axes: Points, values: Points, baseline: Points) -> Array:
+        """Standard deviation of the additive effect of values against others of the same axes, in log units; shape (axes,)."""
+        rows, others = self._kernel.column(axes, values), self._kernel.column(axes, baseline)
+        cross, table = self._kernel.main_effect(self.theta, self._hot)
+        solved = solve_triangular(self._lower, (cross[rows] - cross[others]).T, lower=True, check_finite=False)
+        prior = table[rows, rows] + table[others, others] - 2 * table[rows, others]
+        sd: Array = np.sqrt(np.maximum(prior - (solved**2).sum(axis=0), 0.0)) * self._scale
+        return sd
+
     def joint(self, points: Points) -> tuple[Array, Array]:
         """Mean and covariance of the noise-free log values; shapes (points,) and (points, points)."""
         hot = self._kernel.one_hot(points)

@@ -79,6 +79,11 @@ class Kernel:
         np.put_along_axis(hot, points + self._offsets, 1.0, axis=1)
         return hot
 
+    def column(self, axes: Points, values: Points) -> Points:
+        """Column of the one-hot matrix for each pair of an axis and one of its indices."""
+        columns: Points = self._offsets[axes] + values
+        return columns
+
     def _main_table(self, theta: Hyperparameters) -> Array:
         scale, decay = np.exp(theta.main)[self._axis_of], np.exp(theta.main_decay)[self._axis_of]
         return np.where(self._own, scale[:, None] * np.exp(-decay[:, None] * self._distance), 0.0)

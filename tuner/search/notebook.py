@@ -21,7 +21,7 @@ from tuner.domain.outcome import FAILURES, FailureClass
 from tuner.domain.space import Space
 from tuner.domain.values import spell
 from tuner.search.base import Infeasible, Partial, Scored, Verdict
-from tuner.search.history import Ending, Observation
+from tuner.search.history import Ending, History, Observation
 from tuner.search.lattice import Axis, Lattice, Points
 
 ENGINE = "engine"
@@ -139,9 +139,9 @@ class Notebook:
                 trial.set_user_attr(_VERDICT, facts | {"spread": list(verdict.spread)})
                 return TrialState.COMPLETE, list(verdict.values)
 
-    def observations(self, trials: Iterable[FrozenTrial]) -> dict[str, list[Observation]]:
-        """What every engine's trials showed, by engine; trials that teach nothing are left out."""
-        found: dict[str, list[Observation]] = {engine: [] for engine in self.lattices}
+    def history(self, trials: Iterable[FrozenTrial], engine: str) -> History:
+        """What one engine's trials showed; trials that teach nothing are left out."""
+        found: list[Observation] = []
         for trial in trials:
             if trial.number in self._read:
                 entry = self._read[trial.number]
@@ -149,9 +149,9 @@ class Notebook:
                 entry = self._observation(trial)
                 if trial.state.is_finished():
                     self._read[trial.number] = entry
-            if entry is not None:
-                found[entry[0]].append(entry[1])
-        return found
+            if entry is not None and entry[0] == engine:
+                found.append(entry[1])
+        return History(found, self.lattices[engine].dimensions, len(self.objectives), len(self.limits))
 
     def _observation(self, trial: FrozenTrial) -> tuple[str, Observation] | None:
         candidate = candidate_of(trial)

@@ -17,7 +17,7 @@ from tuner.search.acquisition import (
 from tuner.search.base import SpaceExhausted
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs
 from tuner.search.failure_model import FailureModel
-from tuner.search.history import History, Observation
+from tuner.search.history import Ending, History, Observation
 from tuner.search.kernels import Array
 from tuner.search.lattice import Lattice, Points
 from tuner.search.pool import any_unseen, candidate_pool, neighbours
@@ -40,6 +40,7 @@ class Aims:
     keep: float = 0.97
     reference: float = 0.9
     front_share: float = 0.5
+    margin: float = 2.0
     together: int = 2
     barred: float = 0.5
     pool: int = 1200
@@ -78,6 +79,9 @@ class Proposer:
         Raises:
             SpaceExhausted: when every allowed point was proposed.
         """
+        again = self._baseline_again(history)
+        if again is not None:
+            return again
         start = self._start(history)
         if start is not None:
             return start
@@ -86,6 +90,14 @@ class Proposer:
             return self._at_random(history, rng, "at random: too few launches have worked for a model")
         beliefs = Beliefs(self._lattice, history, self._hints)
         return self._by_model(beliefs, rng)
+
+    def _baseline_again(self, history: History) -> Choice | None:
+        """The baseline once more when its only launch failed: a chance failure there would frame every default."""
+        baseline = self._lattice.baseline
+        launches = [o for o in history.all if (o.point == baseline).all() and o.trial >= 0]
+        if len(launches) != 1 or launches[0].ending is not Ending.FAILED:
+            return None
+        return Choice(baseline, "the baseline again: its first launch failed, which may have been chance")
 
     def _start(self, history: History) -> Choice | None:
         failures = FailureModel(self._lattice, history, Costs.of(history).failure)
@@ -103,7 +115,11 @@ class Proposer:
 
     def _by_model(self, beliefs: Beliefs, rng: Generator) -> Choice:
         history, seen = beliefs.history, beliefs.history.seen()
-        goal = _Goal(beliefs, self._aims, whole_front=rng.random() < self._aims.front_share)
+        goal = _Goal(
+            beliefs, self._aims,
+            whole_front=rng.random() < self._aims.front_share,
+            margin=self._aims.margin * rng.random(),
+        )  # fmt: skip
         pool = candidate_pool(self._lattice, goal.parents, self._aims.pool, seen, rng)
         if not len(pool):
             return self._at_random(history, rng, "at random: everything near the best is known")
@@ -120,17 +136,25 @@ class Proposer:
         return Choice(best, goal.words, beliefs)
 
 
+def floors(beliefs: Beliefs, aims: Aims, margin: float = 0.0) -> Array:
+    """Log value that each objective must keep: the baseline's share, and `margin` launch noises for safety."""
+    at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
+    noise = np.array([model.launch_noise for model in beliefs.objectives])
+    kept: Array = at_baseline[0] + np.log(aims.keep) + margin * noise
+    return kept
+
+
 class _Goal:
     """One ask's acquisition: expected gain times the chance to work, per expected second."""
 
-    def __init__(self, beliefs: Beliefs, aims: Aims, *, whole_front: bool) -> None:
+    def __init__(self, beliefs: Beliefs, aims: Aims, *, whole_front: bool, margin: float) -> None:
         self._beliefs = beliefs
         self._aims = aims
         self._known = beliefs.known_points
         self._mean, _ = beliefs.predict(self._known)
         kept = beliefs.keeps_limits(self._known) >= 0.5
         at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-        self._floors = at_baseline[0] + np.log(aims.keep)
+        self._floors = floors(beliefs, aims, margin)
         self._reference = at_baseline[0] + np.log(aims.reference)
         objectives = self._mean.shape[1]
         self._whole_front = whole_front and objectives > 1
@@ -164,4 +188,5 @@ class _Goal:
         risk = self._beliefs.failures.assess(points)
         seconds = self._beliefs.costs.success * (1 - risk.chance) + risk.seconds * risk.chance
         worth: Array = gain * (1 - risk.chance) / seconds
-        return np.where(risk.chance > self._aims.barred, worth * 1e-6, worth)
+        barred = (risk.chance > self._aims.barred) & (risk.witnesses > 1)
+        return np.where(barred, worth * 1e-6, worth)

@@ -10,7 +10,7 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from tuner.search.history import History, Observation
+from tuner.search.history import Observation
 from tuner.search.notebook import ENGINE, Notebook
 from tuner.search.proposer import Aims, Choice, Proposer
 
@@ -44,12 +44,6 @@ class TunerSampler(BaseSampler):
         self.choices: dict[int, Choice] = {}
         """Trial number → what was chosen for it and why; of trials sampled by this object only."""
 
-    def history(self, study: Study, engine: str) -> History:
-        """What the study's trials of one engine have shown."""
-        seen = self._notebook.observations(study.get_trials(deepcopy=False))[engine]
-        dimensions = self._notebook.lattices[engine].dimensions
-        return History(seen, dimensions, len(self._notebook.objectives), len(self._notebook.limits))
-
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """All knobs of all engines: they are chosen together."""
         return self._notebook.distributions
@@ -63,7 +57,8 @@ class TunerSampler(BaseSampler):
             SpaceExhausted: when nothing is left to propose.
         """
         engine = trial.params.get(ENGINE, next(iter(self._notebook.lattices)))
-        choice = self._proposers[engine].propose(self.history(study, engine))
+        history = self._notebook.history(study.get_trials(deepcopy=False), engine)
+        choice = self._proposers[engine].propose(history)
         self.choices[trial.number] = choice
         return self._notebook.parameters(engine, choice.point)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import optuna
@@ -19,6 +19,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose
+from tuner.domain.values import spell
 from tuner.errors import InternalError, StorageError, StudyError
 from tuner.search.base import (
     Explanation,
@@ -31,9 +32,14 @@ from tuner.search.base import (
     SpaceExhausted,
     Verdict,
 )
+from tuner.search.beliefs import MIN_SUCCESSES, Beliefs
+from tuner.search.explanation import WHY, explanation_facts, note_explanation, read_explanation
+from tuner.search.history import History
+from tuner.search.insight import axis_effects, clearly_worse, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
 from tuner.search.pool import any_unseen
+from tuner.search.proposer import Aims, floors
 from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
 
@@ -42,7 +48,6 @@ _MAX_REPEATED_ASKS = 20
 
 _SQLITE_TIMEOUT_S = 60
 _PURPOSE = "purpose"
-_WHY = "why"
 _SKIPPED = "skipped"
 
 
@@ -158,83 +163,82 @@ class Search:
 
     def enqueue(self, candidate: Candidate, purpose: Purpose) -> None:
         """See `tuner.search.base.Search.enqueue`."""
+        self._queue(candidate, purpose, _WORDS.get(purpose, "queued"))
+
+    def _queue(self, candidate: Candidate, purpose: Purpose, why: str) -> None:
         point = self._notebook.lattices[candidate.engine].encode(candidate)
         self._study.enqueue_trial(
             self._notebook.parameters(candidate.engine, point),
-            user_attrs=queued(candidate) | {_PURPOSE: purpose.value, _WHY: _WORDS.get(purpose, purpose.value)},
+            user_attrs=queued(candidate) | {_PURPOSE: purpose.value, WHY: why},
         )
 
     def ask(self) -> Proposal:
         """See `tuner.search.base.Search.ask`."""
-        for _ in range(_MAX_REPEATED_ASKS):
-            proposal = self._ask_once()
-            if proposal is not None:
-                return proposal
-        self._queue_any_unseen()
-        proposal = self._ask_once()
-        assert proposal is not None, "what is queued is proposed"
-        return proposal
+        if any(trial.state is TrialState.WAITING for trial in self._trials()):
+            return self._from_queue(self._study.ask())
+        launches = {engine: len(self._history(engine).all) for engine in self._notebook.lattices}
+        # All engines get the same share of the budget; one whose candidates are used up leaves its share to the others.
+        for engine in sorted(launches, key=lambda name: launches[name]):
+            with contextlib.suppress(SpaceExhausted):
+                return self._for_engine(engine)
+        raise SpaceExhausted
 
-    def _ask_once(self) -> Proposal | None:
-        """One proposal of the sampler, or None when it was no new allowed candidate."""
-        if not self._waiting() and len(self._notebook.lattices) > 1:
-            self._study.enqueue_trial({ENGINE: self._neediest_engine()})
-        trial = self._study.ask()
+    def _from_queue(self, trial: Trial) -> Proposal:
         frozen = self._trials()[trial.number]
         candidate = candidate_of(frozen)
-        if candidate is not None:
-            _, point = self._notebook.suggest(trial)
-            purpose = Purpose(frozen.user_attrs.get(_PURPOSE, Purpose.SEARCH))
-            self._notebook.note_candidate(trial, candidate, self._notebook.lattices[candidate.engine].encode(candidate))
-            return Proposal(trial.number, candidate, frozen.user_attrs.get(_WHY, ""), purpose)
+        assert candidate is not None, "only candidates are queued"
+        engine, _ = self._notebook.suggest(trial)
+        self._notebook.note_candidate(trial, candidate, self._notebook.lattices[engine].encode(candidate))
+        purpose = Purpose(frozen.user_attrs.get(_PURPOSE, Purpose.SEARCH))
+        return Proposal(trial.number, candidate, frozen.user_attrs.get(WHY, ""), purpose)
+
+    def _for_engine(self, engine: str) -> Proposal:
+        """A new candidate of one engine.
+
+        Raises:
+            SpaceExhausted: when it has none left.
+        """
+        for _ in range(_MAX_REPEATED_ASKS):
+            proposal = self._ask_sampler(engine)
+            if proposal is not None:
+                return proposal
+        rng = np.random.default_rng([self._seed, len(self._trials())])
+        lattice = self._notebook.lattices[engine]
+        point = any_unseen(lattice, self._history(engine).seen(), rng)
+        if point is None:
+            raise SpaceExhausted
+        self._queue(lattice.decode(point), Purpose.SEARCH, "at random: the sampler had nothing new")
+        return self._from_queue(self._study.ask())
+
+    def _ask_sampler(self, engine: str) -> Proposal | None:
+        """One proposal of the sampler, or None when it was no new allowed candidate."""
+        sampler, lattice = self._study.sampler, self._notebook.lattices[engine]
+        if len(self._notebook.lattices) > 1:
+            self._study.enqueue_trial({ENGINE: engine})
+        trial = self._study.ask()
         try:
-            engine, point = self._notebook.suggest(trial)
+            _, point = self._notebook.suggest(trial)
         except SpaceExhausted:
             self._study.tell(trial, state=TrialState.FAIL)
             raise
-        lattice = self._notebook.lattices[engine]
+        choice = sampler.choices.get(trial.number) if isinstance(sampler, TunerSampler) else None
         if not lattice.allowed(point[None])[0]:
             trial.set_constraint(LAUNCH, 1.0)
             trial.set_user_attr(_SKIPPED, "breaks a rule of the space")
             self._study.tell(trial, state=TrialState.PRUNED)
             return None
-        if point.tobytes() in self._seen(engine):
+        if choice is None and point.tobytes() in self._history(engine).seen():
             trial.set_user_attr(_SKIPPED, "proposed before")
             self._study.tell(trial, state=TrialState.FAIL)
             return None
+        why = f"proposed by the sampler {type(sampler).__name__}" if choice is None else choice.why
+        if choice is not None:
+            note_explanation(trial, explanation_facts(self._notebook, choice))
         candidate = lattice.decode(point)
-        sampler = self._study.sampler
-        if isinstance(sampler, TunerSampler):
-            why = sampler.choices[trial.number].why
-        else:
-            why = f"proposed by the sampler {type(sampler).__name__}"
         self._notebook.note_candidate(trial, candidate, point)
         trial.set_user_attr(_PURPOSE, Purpose.SEARCH.value)
-        trial.set_user_attr(_WHY, why)
+        trial.set_user_attr(WHY, why)
         return Proposal(trial.number, candidate, why)
-
-    def _waiting(self) -> bool:
-        return any(trial.state is TrialState.WAITING for trial in self._trials())
-
-    def _neediest_engine(self) -> str:
-        """The engine with the fewest launches: all get the same share of the budget."""
-        seen = {engine: len(found) for engine, found in self._notebook.observations(self._trials()).items()}
-        return min(seen, key=lambda engine: seen[engine])
-
-    def _seen(self, engine: str) -> frozenset[bytes]:
-        return frozenset(o.point.tobytes() for o in self._notebook.observations(self._trials())[engine])
-
-    def _queue_any_unseen(self) -> None:
-        rng = np.random.default_rng([self._seed, len(self._trials())])
-        for engine, lattice in self._notebook.lattices.items():
-            point = any_unseen(lattice, self._seen(engine), rng)
-            if point is not None:
-                self._study.enqueue_trial(
-                    self._notebook.parameters(engine, point),
-                    user_attrs=queued(lattice.decode(point)) | {_WHY: "at random: the sampler had nothing new"},
-                )
-                return
-        raise SpaceExhausted
 
     def tell(self, trial: int, verdict: Verdict) -> None:
         """See `tuner.search.base.Search.tell`."""
@@ -271,20 +275,60 @@ class Search:
         candidate = candidate_of(trials[trial]) if 0 <= trial < len(trials) else None
         if candidate is None:
             raise StudyError(f"the study {self._study.study_name} has no trial {trial}")
-        attributes: Mapping[str, Any] = trials[trial].user_attrs
-        return Explanation(trial, candidate, attributes.get(_WHY, ""))
+        return read_explanation(trial, candidate, trials[trial].user_attrs)
 
     def importance(self) -> Sequence[KnobImportance]:
         """See `tuner.search.base.Search.importance`."""
-        return ()
+        found: list[KnobImportance] = []
+        for engine, lattice in self._notebook.lattices.items():
+            beliefs = self._beliefs(engine)
+            if beliefs is None:
+                continue
+            for k, goal in enumerate(self._notebook.objectives):
+                for e in axis_effects(beliefs, k):
+                    axis = lattice.axes[e.axis]
+                    shares = {"effect": e.effect, "low": e.low, "high": e.high}
+                    found.append(
+                        KnobImportance(
+                            engine=engine,
+                            knob=axis.name,
+                            objective=goal.label,
+                            best=spell(axis.values[e.best]),
+                            trials=e.trials,
+                            **{name: math.expm1(log) for name, log in shares.items()},
+                        )
+                    )
+        return found
 
     def is_clearly_worse(self, trial: int, values: Sequence[float | None]) -> bool:
         """See `tuner.search.base.Search.is_clearly_worse`."""
-        return False
+        candidate = candidate_of(self._open_trial(trial))
+        assert candidate is not None, "a pending trial has a candidate"
+        beliefs = self._beliefs(candidate.engine)
+        if beliefs is None:
+            return False
+        point = self._notebook.lattices[candidate.engine].encode(candidate)
+        return clearly_worse(beliefs, point, [float(v) for v in self._notebook.gains(values)])
 
     def remaining_gain(self, confidence: float = 0.9) -> RemainingGain | None:
         """See `tuner.search.base.Search.remaining_gain`."""
-        return None
+        found = []
+        for engine in self._notebook.lattices:
+            beliefs = self._beliefs(engine)
+            if beliefs is None:
+                return None
+            rng = np.random.default_rng([self._seed, len(beliefs.history.all), 1])
+            found.append(remaining_gain(beliefs, floors(beliefs, Aims()), confidence, rng))
+        return max(found, key=lambda gain: gain.upper)
+
+    def _beliefs(self, engine: str) -> Beliefs | None:
+        history = self._history(engine)
+        if len(history.successes) < MIN_SUCCESSES:
+            return None
+        return Beliefs(self._notebook.lattices[engine], history)
+
+    def _history(self, engine: str) -> History:
+        return self._notebook.history(self._trials(), engine)
 
 
 _WORDS: Mapping[Purpose, str] = {
