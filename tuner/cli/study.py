@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from tuner.study.session import Prepared, RunOptions
 
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
-app.command("importance")(insight.importance)
-app.command("explain")(insight.explain)
 
 NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -211,3 +209,7 @@ def delete(name: NameArgument, storage: StorageOption = None, yes: YesOption = F
         store.delete_study(name)
     delete_search(driver_url(storage or default_url()), name)
     out().print(f"{name}: deleted ({count} launches; the run directories stay)")
+
+
+app.command("importance")(insight.importance)
+app.command("explain")(insight.explain)

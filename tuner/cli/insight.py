@@ -1,0 +1,102 @@
+"""`tuner study importance` and `tuner study explain`: what the search has learned, and why it proposed a trial."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.table import Table
+
+from tuner.cli.options import JsonOption, StorageOption
+from tuner.cli.output import out, print_json
+from tuner.cli.wording import number
+
+if TYPE_CHECKING:
+    from tuner.search.base import Search
+
+
+def _search(name: str, storage: str | None) -> Search:
+    """The search of a stored study, opened to be asked, not to go on."""
+    from tuner.search.study import open_search
+    from tuner.store import default_url, driver_url, open_store
+    from tuner.study.summary import baselines_of
+
+    with open_store(storage, create=False) as store:
+        record, attempts = store.study(name), store.attempts(name)
+    return open_search(
+        record.space,
+        storage_url=driver_url(storage or default_url()),
+        study_name=name,
+        baselines=baselines_of(attempts),
+        seed=record.seed,
+        sampler=record.sampler,
+    )
+
+
+def importance(
+    name: Annotated[str, typer.Argument(help="Study name.", show_default=False)],
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Which knobs matter for which objective, with 95 % intervals; knobs that never acted are left out."""
+    rows = _search(name, storage).importance()
+    if as_json:
+        documents = [
+            {
+                "engine": row.engine,
+                "knob": row.knob,
+                "objective": row.objective,
+                "effect": row.effect,
+                "low": row.low,
+                "high": row.high,
+                "best": row.best,
+                "trials": row.trials,
+            }
+            for row in rows
+        ]
+        print_json({"study": name, "importance": documents})
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("objective", "knob", "effect", "95 % interval", "best value", "launches"):
+        table.add_column(column, justify="left" if column in ("objective", "knob", "best value") else "right")
+    for row in rows:
+        interval = f"[{row.low * 100:.1f}, {row.high * 100:.1f}] %"
+        table.add_row(row.objective, row.knob, f"{row.effect * 100:.1f} %", interval, row.best, str(row.trials))
+    out().print(table if rows else "too few launches to tell")
+
+
+def explain(
+    name: Annotated[str, typer.Argument(help="Study name.", show_default=False)],
+    trial: Annotated[int, typer.Argument(help="Trial number.", show_default=False)],
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Why a trial was proposed: what was expected of it, how likely it was to fail, what it would teach."""
+    found = _search(name, storage).explain(trial)
+    if as_json:
+        predictions = [
+            {"objective": p.objective, "center": p.center, "low": p.low, "high": p.high} for p in found.predictions
+        ]
+        print_json(
+            {
+                "study": name,
+                "trial": trial,
+                "settings": dict(found.candidate.values),
+                "why": found.why,
+                "predictions": predictions,
+                "failure_chance": found.failure_chance,
+                "suspects": dict(found.suspects),
+                "teaches": dict(found.teaches),
+            }
+        )
+        return
+    out().print(f"trial {trial}: {found.why}", markup=False)
+    for prediction in found.predictions:
+        interval = f"[{number(prediction.low)}, {number(prediction.high)}]"
+        out().print(f"  expected {prediction.objective}: {number(prediction.center)} {interval}", markup=False)
+    if found.failure_chance is not None:
+        out().print(f"  chance of failure: {found.failure_chance * 100:.0f} %", markup=False)
+    for rule, chance in found.suspects.items():
+        out().print(f"    {rule}: {chance * 100:.0f} %", markup=False)
+    if found.teaches:
+        out().print("  would teach: " + ", ".join(found.teaches), markup=False)
