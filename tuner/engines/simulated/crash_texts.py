@@ -137,8 +137,8 @@ CRASH_TEXTS: dict[str, CrashText] = {
     "nccl_hang": CrashText(
         "nccl_init",
         "[rank0]:[E822 16:31:16.131931664 ProcessGroupNCCL.cpp:632] [Rank 0] Watchdog caught collective operation "
-        "timeout: WorkNCCL(SeqNum=5730, OpType=ALLREDUCE, NumelIn=3612672, NumelOut=3612672, Timeout(ms)=600000) ran for "
-        "600009 milliseconds before timing out.",
+        "timeout: WorkNCCL(SeqNum=5730, OpType=ALLREDUCE, NumelIn=3612672, NumelOut=3612672, Timeout(ms)=600000) ran "
+        "for 600009 milliseconds before timing out.",
     ),
     # sglang utils/watchdog.py; vllm multiproc_executor.py
     "engine_stall": CrashText(

@@ -15,9 +15,11 @@ step with each other or not. The terms are explained in the model's YAML file. A
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from tuner.engines.simulated.flags import build_parser
@@ -212,7 +214,12 @@ def parse_settings(model: SimModel, flavor: str, asked: Mapping[str, Any]) -> Se
             argv += [name] if value is True else [name, str(value)]
         else:
             env[name] = str(value)
-    return resolve(build_parser().parse_args(argv), env, model)
+    return resolve(_parser().parse_args(argv), env, model)
+
+
+@cache
+def _parser() -> argparse.ArgumentParser:
+    return build_parser()
 
 
 def _channels(curve: ChannelCurve, channels: int, default: int) -> float:

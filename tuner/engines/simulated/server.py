@@ -103,9 +103,15 @@ class _Server:
         if holder is not None:
             leave_child(args.flavor, lifetime_s=holder.number("lifetime"), keep_fds=(listening.fileno(),))
         await self._incidents.in_phase("serving")
+        told = self._listen_to_signals()
         if late is None:
             say_ready(self._launch, journal)
-        await self._stopped(api)
+        await told.wait()
+        api.draining = True
+        journal.main("SIGTERM received. Draining requests and shutting down...")
+        slow = self._faults.named("slow-shutdown")
+        if slow is not None:
+            await asyncio.sleep(slow.number("seconds"))
         server.close()
         journal.uvicorn("Shutting down")
         journal.uvicorn("Application shutdown complete.")
@@ -171,15 +177,10 @@ class _Server:
             end_process(_ADDRESS_IN_USE)
         return listening
 
-    async def _stopped(self, api: Api) -> None:
-        """Wait for SIGTERM or SIGINT; the second one ends at once."""
+    def _listen_to_signals(self) -> asyncio.Event:
+        """Set on SIGTERM or SIGINT; until now these ended the process at once, as they do while engines load."""
         loop, told = asyncio.get_running_loop(), asyncio.Event()
         if self._faults.named("ignore-sigterm") is None:
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.add_signal_handler(number, told.set)
-        await told.wait()
-        api.draining = True
-        self._journal.main("SIGTERM received. Draining requests and shutting down...")
-        slow = self._faults.named("slow-shutdown")
-        if slow is not None:
-            await asyncio.sleep(slow.number("seconds"))
+        return told

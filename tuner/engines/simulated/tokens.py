@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from array import array
 from dataclasses import dataclass
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "sh", "br")
@@ -60,7 +61,7 @@ class Answer:
 
 def seed_of(prompt: str | list[int]) -> int:
     """Hash of a prompt; a text and a list of token ids never collide on purpose."""
-    payload = prompt.encode() if isinstance(prompt, str) else b"ids:" + repr(prompt).encode()
+    payload = prompt.encode() if isinstance(prompt, str) else b"ids:" + array("q", prompt).tobytes()
     return int.from_bytes(hashlib.blake2b(payload, digest_size=8).digest())
 
 
