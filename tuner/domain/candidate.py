@@ -14,19 +14,33 @@ from tuner.domain.values import Assignment, Value, spell
 
 
 def active_knobs(knobs: Mapping[str, Knob], assignment: Assignment, engine: str) -> dict[str, Value]:
-    """Drop every knob whose `when` does not hold.
+    """Drop every knob whose `when` does not hold; the rest stays in file order.
 
-    A knob hidden behind another inactive knob is inactive too: conditions see inactive knobs as unset. Conditions
-    are checked in rounds until nothing changes, so their order in the file does not matter.
+    A condition sees inactive knobs as unset, so each knob is decided after those that its condition names. The order
+    in the file does not matter, and the value that an inactive knob was given decides nothing.
     """
-    active: dict[str, Value] = {name: assignment.get(name) for name in knobs}
-    while True:
-        named = {"engine": engine, **active}
-        dropped = [n for n in active if (c := knobs[n].condition) is not None and not c.holds(named)]
-        if not dropped:
-            return active
-        for name in dropped:
-            del active[name]
+    decided: dict[str, Value] = {"engine": engine}
+    inactive: set[str] = set()
+
+    def decide(name: str) -> None:
+        if name in decided or name in inactive:
+            return
+        knob = knobs[name]
+        if knob.condition is None:
+            decided[name] = assignment.get(name)
+            return
+        # Until it is decided it counts as inactive: this ends circles, which no checked space has.
+        inactive.add(name)
+        for needed in knob.needs:
+            if needed in knobs:
+                decide(needed)
+        if knob.condition.holds(decided):
+            inactive.discard(name)
+            decided[name] = assignment.get(name)
+
+    for name in knobs:
+        decide(name)
+    return {name: decided[name] for name in knobs if name not in inactive}
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,23 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
-from tuner.domain.conditions import Condition, ConditionSyntaxError, parse_condition
+from tuner.domain.conditions import Condition, ConditionSyntaxError, comparisons, parse_condition
 from tuner.domain.values import Value, same
 
 FILE_MODEL = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 """What a user writes is frozen and refuses unknown keys."""
 
-KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$")]
+ENGINE = "engine"
+"""The name by which conditions ask for the engine."""
+
+
+def _not_engine(name: str) -> str:
+    if name == ENGINE:
+        raise ValueError(f"{ENGINE} is what conditions call the engine itself; choose another name")
+    return name
+
+
+KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_not_engine)]
 FlagName = Annotated[str, Field(pattern=r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$")]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 LOG_GRID_POINTS = 12
@@ -99,6 +109,13 @@ class Knob(BaseModel):
     def condition(self) -> Condition | None:
         """`when`, parsed; None when the knob is always active."""
         return None if self.when is None else parse_condition(self.when)
+
+    @cached_property
+    def needs(self) -> tuple[str, ...]:
+        """Names that `when` asks about."""
+        if self.condition is None:
+            return ()
+        return tuple(dict.fromkeys(comparison.name for comparison in comparisons(self.condition)))
 
     @cached_property
     def numeric_range(self) -> IntRange | FloatRange | None:

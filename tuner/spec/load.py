@@ -18,6 +18,7 @@ from tuner.domain.values import Scalar
 from tuner.errors import Problem, SpecError
 from tuner.spec.baseline import derive_baseline
 from tuner.spec.findings import Findings
+from tuner.spec.inline import without_config_files
 from tuner.spec.reach import Reach
 from tuner.spec.rules import check_rules, rule_place
 from tuner.spec.settings import check_settings
@@ -68,6 +69,8 @@ def load_space(
     space = check_document(document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent)
     if findings.errors or space is None:
         raise SpecError(findings.errors)
+    known = {engine: catalogues[engine](part.version) for engine, part in space.engines.items()}
+    space = without_config_files(space, known, path.parent)
     return LoadedSpace(space, document.text, space_hash(space), path, tuple(findings.warnings))
 
 
@@ -187,13 +190,17 @@ def _check_baseline(
     candidate = Candidate.of(space, engine, settings.values)
     for name, value in settings.values.items():
         if value is not None and name not in candidate.values and space.engines[engine].baseline.command is not None:
-            place = ("engines", engine, "baseline", "command")
+            command_place = ("engines", engine, "baseline", "command")
             if _was_written(space, engine, name, value):
-                findings.warn(place, f"sets {name}, which is inactive here by its `when`: the baseline runs without it")
+                findings.warn(
+                    command_place, f"sets {name}, which is inactive here by its `when`: the baseline runs without it"
+                )
     named = {"engine": engine, **candidate.values}
     for index, rule in enumerate(reach.rules):
-        if rule.condition.holds(named):
-            findings.error(rule_place(space, engine, index), f"forbids the baseline of {engine}: {candidate}")
+        place = rule_place(space, engine, index)
+        # A rule that forbids everything is reported as such.
+        if rule.condition.holds(named) and not any(p.path == yamlfile.dotted(place) for p in findings.errors):
+            findings.error(place, f"forbids the baseline of {engine}: {candidate}")
 
 
 def _was_written(space: Space, engine: str, name: str, value: object) -> bool:

@@ -109,8 +109,8 @@ def reach_of(space: Space, engine: str) -> Reach:
     return Reach(engine, tuple(groups), rules)
 
 
-def _named(condition: Condition | None) -> set[str]:
-    return set() if condition is None else {comparison.name for comparison in comparisons(condition)}
+def _named(condition: Condition) -> set[str]:
+    return {comparison.name for comparison in comparisons(condition)}
 
 
 def _in_order(knobs: Mapping[str, Knob]) -> list[str]:
@@ -122,7 +122,7 @@ def _in_order(knobs: Mapping[str, Knob]) -> list[str]:
             raise CyclicConditions([*trail[trail.index(name) :], name])
         if name in done:
             return
-        for needed in sorted(_named(knobs[name].condition) & set(knobs)):
+        for needed in [other for other in knobs[name].needs if other in knobs]:
             visit(needed, (*trail, name))
         done[name] = None
 
@@ -133,7 +133,7 @@ def _in_order(knobs: Mapping[str, Knob]) -> list[str]:
 
 def _tied(knobs: Mapping[str, Knob], rules: Sequence[Rule]) -> list[set[str]]:
     groups: list[set[str]] = [{name} for name in knobs]
-    ties = [{name} | _named(knob.condition) for name, knob in knobs.items()]
+    ties = [{name, *knob.needs} for name, knob in knobs.items()]
     ties += [_named(rule.condition) for rule in rules]
     for tie in ties:
         touched = [group for group in groups if group & tie]

@@ -31,6 +31,16 @@ def test_a_knob_behind_an_inactive_one_is_inactive_too() -> None:
     assert Candidate.of(space(), "e", {"graphs": True, "size": 16, "pad": True}).values["pad"] is True
 
 
+def test_the_value_of_an_inactive_knob_decides_nothing() -> None:
+    knobs = {
+        "a": {"switch": True, "flag": "--a"},
+        "b": {"values": [None, 1, 2], "flag": "--b", "when": "a == on"},
+        "c": {"switch": True, "flag": "--c", "when": "b != 1"},
+    }
+    found = [Candidate.of(space(knobs=knobs), "e", {"a": False, "b": b, "c": True}).values for b in (None, 1, 2)]
+    assert found == [{"a": False, "c": True}] * 3
+
+
 def test_the_order_of_knobs_in_the_file_does_not_matter() -> None:
     fingerprints = {
         Candidate.of(space(*order), "e", {"graphs": True, "size": 8, "pad": True}).fingerprint

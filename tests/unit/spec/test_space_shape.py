@@ -1,0 +1,158 @@
+"""What a space file may say at all; every mistake is reported, with its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tuner.errors import SpecError
+from tuner.spec import LoadedSpace, load_space
+
+Load = Callable[..., LoadedSpace]
+Errors = Callable[..., list[str]]
+
+
+def test_words_become_values_where_values_stand(load: Load) -> None:
+    space = load(
+        """
+knobs:
+  a: {values: [unset, on, off, "on", 1], flag: --backend, prior: {likely: [unset], reason: r}, when: b == on}
+  b: {switch: on, flag: --mixed}
+""".replace("flag: --backend", "env: X")
+    ).space
+    assert space.knobs["a"].values == (None, True, False, "on", 1)
+    assert space.knobs["a"].prior is not None
+    assert space.knobs["a"].prior.likely == (None,)
+    assert space.knobs["b"].switch is True
+
+
+def test_names_and_variables_keep_their_words(load: Load) -> None:
+    loaded = load("description: on\nengines: {engine: {env: {A: on, B: 1, C: true}, flags: {--mixed: on}}}\n")
+    engine = loaded.space.engines["engine"]
+    assert loaded.space.description == "on"
+    assert engine.env == {"A": "on", "B": 1, "C": True}
+    assert engine.flags == {"--mixed": True}
+
+
+def test_an_unknown_key_has_a_suggestion(errors: Errors) -> None:
+    assert errors("knobs:\n  a:\n    valeus: [1]\n    env: A\n")[0] == (
+        "s.yaml:5:5 knobs.a.valeus: unknown key (did you mean values?)"
+    )
+    assert errors("engines:\n  engine:\n    verzion: '1'\n") == [
+        "s.yaml:5:5 engines.engine.verzion: unknown key (did you mean version?)"
+    ]
+    assert errors("zzz: 1\n")[0].startswith("s.yaml:3:1 zzz: unknown key (known here: name, description")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("knobs:\n  a: {int: {low: 4, high: 1}, env: A}\n", "s.yaml:4:12 knobs.a.int: low 4 is above high 1"),
+        ("knobs:\n  A: {switch: on, env: A}\n", "s.yaml:4:3 knobs.A: must be lower-case letters"),
+        ("knobs:\n  engine: {switch: on, env: A}\n", "s.yaml:4:3 knobs.engine: engine is what conditions call"),
+        ("knobs:\n  a: {switch: on, env: A B}\n", "s.yaml:4:24 knobs.a.env: must look like an environment variable"),
+        ("knobs:\n  a: {switch: on, flag: mixed}\n", "s.yaml:4:25 knobs.a.flag: must look like a flag"),
+        ("knobs:\n  a: {values: [], env: A}\n", "values is empty"),
+        ("knobs:\n  a: {env: A}\n", "give exactly one of values, switch, int, float"),
+        ("knobs:\n  a: 3\n", "s.yaml:4:6 knobs.a: must be a mapping"),
+        ("knobs: [a]\n", "s.yaml:3:8 knobs: must be a mapping"),
+        ("rules: {forbid: a}\n", "s.yaml:3:8 rules: must be a list"),
+        ("rules: [{because: x}]\n", "s.yaml:3:9 rules[0]: forbid is missing"),
+        ("engines: {}\n", "engines"),
+        ("hardware: {gpus: -1}\n", "s.yaml:3:18 hardware.gpus: must be greater than or equal to 0"),
+        ("hardware: {compute_capability: sm90}\n", 'must look like "12.0", in quotes'),
+        ("workload: {levels: [8, 1]}\n", "levels must ascend"),
+        ("objectives: [{level: 7}]\n", "s.yaml:3:22 objectives[0].level: level 7 is not among"),
+        ("objectives: [{level: 1}, {level: 1}]\n", "s.yaml:3:26 objectives[1]: a second objective output_tok_s@1"),
+        ("objectives: [{level: 1, metric: output_toks}]\n", "did you mean output_tok_s?"),
+        ("limits: [{metric: output_tok_s, level: 1}]\n", "give exactly one of max, min"),
+        ("limits: [{metric: output_tok_s, level: 2, min: 1}]\n", "limits[0].level: level 2 is not among"),
+        ("budget: {trials: 0}\n", "s.yaml:3:18 budget.trials: must be greater than 0"),
+        ("engines: {engine: {baseline: {command: x, set: {a: 1}}}}\n", "give command or set, not both"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(errors: Errors, text: str, problem: str) -> None:
+    found = errors(text)
+    assert any(problem in one for one in found), found
+    assert all(one.startswith("s.yaml:") for one in found)
+
+
+def test_a_condition_error_points_into_the_condition(errors: Errors) -> None:
+    (problem,) = errors("knobs:\n  a:\n    switch: on\n    flag: --mixed\n    when: a == 1 b\n")
+    assert problem.startswith("s.yaml:7:18 knobs.a.when: unexpected 'b'")
+
+
+def test_many_mistakes_are_reported_in_one_go(errors: Errors) -> None:
+    found = errors(
+        """
+modle: x
+knobs:
+  a: {int: {low: 4, high: 1}, flag: --max-running}
+  b: {values: [x], flag: --memroy}
+  c: {values: [tritn], flag: --backend, default: tritn}
+  d: {values: [1], env: D, when: e == on}
+rules:
+  - forbid: b =
+  - forbid: c == flash
+objectives:
+  - {level: 99}
+  - {level: 1, metric: nothing}
+"""
+    )
+    for words in (
+        "modle: unknown key",
+        "knobs.a.int: low 4 is above high 1",
+        "--memroy is unknown in engine 1.0 (did you mean --memory?)",
+        "--backend does not take tritn",
+        "there is no knob e",
+        "rules[0].forbid: unexpected '='",
+        "rules[1].forbid: c is never flash",
+        "objectives[0].level: level 99",
+        "objectives[1].metric: 'nothing' is not known",
+    ):
+        assert sum(words in problem for problem in found) == 1, words
+    lines = [int(problem.split(":")[1]) for problem in found]
+    assert lines == sorted(lines)
+
+
+def test_nothing_is_said_about_conditions_on_a_knob_that_cannot_be_read(errors: Errors) -> None:
+    found = errors(
+        """
+knobs:
+  a: {int: {low: 4, high: 1}, flag: --max-running}
+  b: {switch: on, flag: --mixed, when: a > 2}
+rules:
+  - forbid: a == 9
+"""
+    )
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize("text", ["", "# only a comment\n", "just words\n", "- a\n- b\n", "3\n"])
+def test_a_file_that_is_no_space(tmp_path: Path, text: str) -> None:
+    (tmp_path / "s.yaml").write_text(text)
+    with pytest.raises(SpecError, match=r"s\.yaml"):
+        load_space(tmp_path / "s.yaml", catalogues={})
+
+
+def test_name_and_model_are_needed(errors: Errors) -> None:
+    found = errors("description: 'name:'\nengines: {engine: {}}\n")
+    assert any("name is missing" in problem for problem in found)
+    assert any("model is missing" in problem for problem in found)
+
+
+def test_overrides_replace_what_the_file_says(load: Load, errors: Errors) -> None:
+    loaded = load("budget: {trials: 3}\n", **{"budget.trials": 7, "budget.hours": 0.5, "model": "other"})
+    assert (loaded.space.budget.trials, loaded.space.budget.hours, loaded.space.model) == (7, 0.5, "other")
+    assert loaded.text.startswith("name: t\nmodel: m\nbudget: {trials: 3}")
+    assert "budget.trials" in errors("", **{"budget.trials": 0})[0]
+
+
+def test_the_hash_is_about_meaning(load: Load) -> None:
+    text = "knobs:\n  a: {values: [1, 2], env: A, default: 1}\n"
+    same = load(text).hash
+    assert load("# words\n" + text + "description: d\nbudget: {trials: 9}\n").hash == same
+    assert load(text.replace("[1, 2]", "[1, 2, 3]")).hash != same
+    assert load(text, model="other").hash != same
