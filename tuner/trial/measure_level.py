@@ -160,14 +160,19 @@ def _queued(records: Sequence[RequestRecord]) -> bool:
 
 
 def _warnings(
-    point: Point, repeats: Sequence[Repeat], rows: Sequence[Measurement], workload: Workload, *, exact_input: bool
+    point: Point,
+    repeats: Sequence[Repeat],
+    rows: Sequence[Measurement],
+    workload: Workload,
+    *,
+    exact_input: bool,
+    cached: float | None,
 ) -> list[LevelWarning]:
     results = [repeat.result for repeat in repeats]
     records = [r for repeat in repeats for r in repeat.records if r.complete]
     alone = point.level == 1 and point.rate is None
     speed = next((row.repeats for row in rows if row.metric is Metric.OUTPUT_TOK_S), ())
     trend = drift(speed) if alone else None
-    cached = cached_share(records)
     decode = next((row for row in rows if row.metric is Metric.DECODE_TOK_S), None)
     wide = alone and decode is not None and not _precise(decode, workload.precision)
     checks = {
@@ -210,6 +215,7 @@ def level_result(
     *,
     time_scale: float,
     exact_input: bool,
+    cache_counted: float | None = None,
     extra_warnings: Sequence[LevelWarning] = (),
 ) -> LevelResult:
     """Everything about one level.
@@ -220,6 +226,7 @@ def level_result(
         workload: what was sent.
         time_scale: how much faster than ours the server's clock runs.
         exact_input: prompts have exactly the asked number of tokens.
+        cache_counted: share of prompt tokens from the prefix cache by the server's own counters, where it has any.
         extra_warnings: what the caller noticed.
     """
     records = [r for repeat in repeats for r in repeat.records]
@@ -235,7 +242,9 @@ def level_result(
             for metric, value in repeat_metrics(point, repeat, workload, time_scale).items():
                 values.setdefault(metric, []).append(value)
         rows = _rows(point, values, len(complete))
-    warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input) if complete else []
+    cached = cached_share(complete)
+    cached = cache_counted if cached is None else cached
+    warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input, cached=cached) if complete else []
     prompts = [r.prompt_tokens for r in complete if r.prompt_tokens is not None]
     rate = None if point.rate is None else point.rate / time_scale
     return LevelResult(
@@ -251,5 +260,5 @@ def level_result(
         rate=rate,
         client_processes=max(repeat.result.processes for repeat in repeats),
         prompt_tokens=median(prompts) if prompts else None,
-        cached_share=cached_share(complete),
+        cached_share=cached,
     )

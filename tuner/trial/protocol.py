@@ -14,112 +14,32 @@ from __future__ import annotations
 import gzip
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from math import ceil, log1p
 from pathlib import Path
 
 from tuner.domain.measurement import LevelResult, LevelWarning, Metric
 from tuner.domain.workload import Workload
-from tuner.errors import TunerError
+from tuner.loadgen.ask import CacheCounters, cache_counters
 from tuner.loadgen.dialect import Dialect, variants
-from tuner.loadgen.job import Conversation, Job, LoadResult, Progress, Stall
+from tuner.loadgen.job import Conversation, Job, LoadResult, Progress
 from tuner.loadgen.pool import Interrupted, LoadPool
 from tuner.loadgen.prompts import Prompts, seeded
 from tuner.loadgen.record import RequestRecord, Trouble
 from tuner.loadgen.target import Target
 from tuner.loadgen.vocabulary import Vocabulary
 from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
+from tuner.trial.measure_events import FailureKind, LevelProgress, MeasurementFailed, Stage
 from tuner.trial.measure_level import Point, Repeat, count_errors, differ, level_result, repeat_metrics
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
 
+__all__ = ["FailureKind", "LevelProgress", "MeasurementFailed", "Stage", "measure"]
+
 _MIN_LIMIT_S = 5.0  # with a fast simulated clock, limits in real time never fall below what a busy machine may pause
 _OPEN_LOOP_CONNECTIONS = 64
 _BAD_REQUEST = (400, 413, 422)
-
-
-class Stage(StrEnum):
-    """Where a measurement was."""
-
-    PROBE = "probe"
-    WARMUP = "warmup"
-    LEVEL = "level"
-
-
-class FailureKind(StrEnum):
-    """What ended a measurement."""
-
-    DEAD_SERVER = "dead_server"
-    STALLED = "stalled"
-    REQUESTS_FAILED = "requests_failed"
-    SHORT_OUTPUT = "short_output"
-    ABORTED = "aborted"
-
-
-class MeasurementFailed(TunerError):
-    """A launch could not be measured; never a number.
-
-    Attributes:
-        kind: what ended it.
-        stage: where.
-        level: concurrency at that point, None before the levels.
-        stall: which request received nothing for how long, with how many tokens; None unless stalled.
-        errors: error text → number of requests.
-        tokens: output tokens received in the part that failed.
-        levels: levels that had been measured in full before.
-    """
-
-    exit_code = 1
-
-    def __init__(
-        self,
-        kind: FailureKind,
-        stage: Stage,
-        message: str,
-        *,
-        level: int | None = None,
-        stall: Stall | None = None,
-        errors: Mapping[str, int] | None = None,
-        tokens: int = 0,
-        levels: Sequence[LevelResult] = (),
-    ) -> None:
-        super().__init__(message)
-        self.kind = kind
-        self.stage = stage
-        self.level = level
-        self.stall = stall
-        self.errors = dict(errors or {})
-        self.tokens = tokens
-        self.levels = tuple(levels)
-
-
-@dataclass(frozen=True, slots=True)
-class LevelProgress:
-    """Where a running measurement is; given to `on_progress` about twice a second.
-
-    Attributes:
-        stage: warm-up or level.
-        level: concurrency.
-        rate: open-loop rate in requests/s, or None.
-        repeat: which repeat, from 1.
-        done: requests done in this part.
-        total: requests of this part.
-        in_flight: requests in flight.
-        pieces: stream pieces received in this part (about one per token).
-        elapsed_s: seconds since this part began.
-    """
-
-    stage: Stage
-    level: int
-    rate: float | None
-    repeat: int
-    done: int
-    total: int
-    in_flight: int
-    pieces: int
-    elapsed_s: float
 
 
 @dataclass(slots=True)
@@ -137,6 +57,7 @@ class _Measurer:
     levels: list[LevelResult] = field(default_factory=list)
     dialect: Dialect | None = None
     share_per_slot: float = 0.0
+    cache: CacheCounters | None = None
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -170,6 +91,7 @@ class _Measurer:
             times += [record.e2e_s for record in result.records]
             records += result.records
         self._keep_raw("warmup", 1, records)
+        self.cache = cache_counters(self.target)
 
     def single_stream(self) -> LevelResult:
         """C = 1: until the interval of decode tok/s is narrow enough."""
@@ -333,10 +255,17 @@ class _Measurer:
             self.workload,
             time_scale=self.time_scale,
             exact_input=self.dialect.exact_input,
+            cache_counted=self._cache_share(),
             extra_warnings=[LevelWarning.DATASET_REPEATED] if self.prompts.repeated else [],
         )
         self.levels.append(result)
         return result
+
+    def _cache_share(self) -> float | None:
+        """Share of prompt tokens that the server took from its cache since this was last asked, by its own counters."""
+        now, before = cache_counters(self.target), self.cache
+        self.cache = now
+        return now.share_since(before) if now and before else None
 
     def _refuse_failures(self, result: LoadResult, stage: Stage, point: Point) -> None:
         if count_errors([result]):

@@ -1,0 +1,102 @@
+"""Bench results as tables and as a picture: one row per level and metric."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from tuner.domain.measurement import LevelResult, Metric
+
+COLUMNS = (
+    "level",
+    "rate",
+    "metric",
+    "unit",
+    "center",
+    "low",
+    "high",
+    "spread_kind",
+    "repeats",
+    "samples",
+    "valid",
+    "warnings",
+)
+
+
+def rows(levels: Sequence[LevelResult]) -> list[dict[str, object]]:
+    """One row per level and metric; a level without numbers gives one row without a metric."""
+    found: list[dict[str, object]] = []
+    for level in levels:
+        common: dict[str, object] = {
+            "level": level.level,
+            "rate": level.rate,
+            "valid": level.valid,
+            "warnings": " ".join(level.warnings),
+        }
+        if not level.measurements:
+            found.append({column: common.get(column) for column in COLUMNS})
+        for row in level.measurements:
+            found.append(
+                common
+                | {
+                    "metric": row.metric.value,
+                    "unit": row.metric.unit,
+                    "center": row.center,
+                    "low": row.low,
+                    "high": row.high,
+                    "spread_kind": row.spread_kind.value,
+                    "repeats": len(row.repeats),
+                    "samples": row.samples,
+                }
+            )
+    return found
+
+
+def bench_csv(levels: Sequence[LevelResult]) -> str:
+    """The rows as CSV with a header."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows(levels))
+    return text.getvalue()
+
+
+def write_parquet(levels: Sequence[LevelResult], path: Path) -> None:
+    """The rows as a parquet file."""
+    import pandas as pd
+
+    pd.DataFrame(rows(levels), columns=list(COLUMNS)).to_parquet(path, index=False)
+
+
+def write_plot(levels: Sequence[LevelResult], path: Path, title: str) -> None:
+    """Latency over throughput, one point per valid level, as one HTML file that needs no network."""
+    import plotly.graph_objects as go
+    from plotly.subplots import make_subplots
+
+    valid = [level for level in levels if level.valid]
+    shown = (Metric.TTFT_P50_MS, Metric.TTFT_P99_MS, Metric.TPOT_P50_MS, Metric.ITL_P99_MS)
+    figure = make_subplots(rows=1, cols=2, subplot_titles=("time to first token", "time per token"))
+    for metric in shown:
+        points = [
+            (speed, value, _label(level))
+            for level in valid
+            if (speed := level.value(Metric.OUTPUT_TOK_S)) is not None and (value := level.value(metric)) is not None
+        ]
+        if not points:
+            continue
+        speeds, values, labels = zip(*points, strict=True)
+        column = 1 if metric in (Metric.TTFT_P50_MS, Metric.TTFT_P99_MS) else 2
+        figure.add_trace(
+            go.Scatter(x=speeds, y=values, text=labels, name=metric.value, mode="lines+markers+text"), row=1, col=column
+        )
+    figure.update_traces(textposition="top center")
+    figure.update_xaxes(title_text="output tok/s", rangemode="tozero")
+    figure.update_yaxes(title_text="ms", rangemode="tozero")
+    figure.update_layout(title=title, template="plotly_white")
+    figure.write_html(path, include_plotlyjs=True)
+
+
+def _label(level: LevelResult) -> str:
+    return f"{level.rate:g}/s" if level.rate is not None else f"C={level.level}"
