@@ -52,6 +52,7 @@ class World:
     root: Path
     space: Space = field(default_factory=toy_space)
     events: list[StudyEvent] = field(default_factory=list)
+    requests: list[TrialRequest] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.store.create_study(
@@ -96,7 +97,9 @@ class World:
         self, script: Script, *, stop: StopSwitch | None = None, slots: int = 1
     ) -> tuple[StudyEnd, ScriptedExecutor]:
         executor = ScriptedExecutor(script, slots=slots)
-        return self.coordinator(executor, stop).run(), executor
+        end = self.coordinator(executor, stop).run()
+        self.requests += executor.requests
+        return end, executor
 
     @property
     def actions(self) -> list[Action | None]:
@@ -294,3 +297,23 @@ def test_the_stop_switch_goes_up_in_two_steps_and_never_down() -> None:
     assert [stop.press() for _ in range(3)] == [Urgency.FINISH_TRIAL, Urgency.NOW, Urgency.NOW]
     stop.at_least(Urgency.FINISH_TRIAL)
     assert stop.urgency is Urgency.NOW
+
+
+def test_a_value_whose_trials_all_fail_alike_is_set_aside_and_tried_once_more_before_the_end(
+    sqlite_url: str, tmp_path: Path
+) -> None:
+    def script(request: TrialRequest) -> Outcome:
+        return failed(FailureClass.UNSUPPORTED) if request.candidate.values["b"] else speed(request)
+
+    with open_store(sqlite_url) as store:
+        space = toy_space(trials=9)
+        wide = {**KNOBS, "a": {"int": {"low": 1, "high": 40}, "flag": "--a"}}
+        engine = space.engines["simulated"].model_validate({"knobs": wide})
+        world = World(store, sqlite_url, tmp_path, space=space.model_copy(update={"engines": {"simulated": engine}}))
+        world.run(script)
+    purposes = [r.purpose for r in world.requests]
+    with_b = [r for r in world.requests if r.candidate.values["b"]]
+    assert purposes.count(Purpose.SECOND_CHANCE) == 1
+    assert purposes[-1] is Purpose.SECOND_CHANCE
+    assert with_b[-1].purpose is Purpose.SECOND_CHANCE
+    assert any(isinstance(e, Noted) and "was not launched" in e.text for e in world.events)

@@ -16,6 +16,7 @@ from tuner.domain.study import AttemptState, StudyRecord
 from tuner.domain.values import spell
 from tuner.errors import StudyError
 from tuner.store import Store
+from tuner.study.memory import memory_of
 from tuner.study.summary import TrialSummary, summarise
 
 
@@ -279,10 +280,23 @@ def failure_rows(rows: Sequence[TrialSummary]) -> list[dict[str, Any]]:
 
 def print_failures(store: Store, name: str, *, as_json: bool) -> None:
     """A study's failures by class."""
-    record = store.study(name)
-    documents = failure_rows(summarise(record.space, store.attempts(name)))
+    record, attempts = store.study(name), store.attempts(name)
+    documents = failure_rows(summarise(record.space, attempts))
+    asides = memory_of(attempts).set_aside
     if as_json:
-        print_json({"study": name, "failures": documents})
+        shown = [
+            {
+                "engine": aside.engine,
+                "settings": dict(aside.settings),
+                "class": aside.failure_class.value,
+                "failed": list(aside.failed),
+                "rivals": list(aside.rivals),
+                "evidence": aside.evidence,
+                "had_second_chance": aside.had_second_chance,
+            }
+            for aside in asides
+        ]
+        print_json({"study": name, "failures": documents, "set_aside": shown})
         return
     if not documents:
         out().print("no failures")
@@ -296,3 +310,5 @@ def print_failures(store: Store, name: str, *, as_json: bool) -> None:
         if row["evidence"]:
             out().print(f"  {row['evidence']}", style="dim", markup=False)
         out().print(f"  trials {', '.join(map(str, row['trials']))}; log: {row['log']}", markup=False)
+    for aside in asides:
+        out().print(f"set aside: {aside}", style="yellow", markup=False)

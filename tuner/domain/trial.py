@@ -18,11 +18,12 @@ Outcome = Measured | Failure
 
 
 class Purpose(StrEnum):
-    """Why a launch happens."""
+    """Why a launch happens. `second_chance`: a value that was set aside after failures is tried once more."""
 
     BASELINE = "baseline"
     SEARCH = "search"
     SENTINEL = "sentinel"
+    SECOND_CHANCE = "second_chance"
     CONFIRM = "confirm"
     ABLATE = "ablate"
     VERIFY = "verify"

@@ -19,9 +19,10 @@ from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudySt
 from tuner.domain.trial import Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
 from tuner.execution.base import Executor, Finished, Progressed, TrialKey
-from tuner.search.base import Proposal, Search, SpaceExhausted
+from tuner.search.base import Infeasible, Proposal, Search, SpaceExhausted
 from tuner.store import Store
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
+from tuner.study.memory import memory_of, second_chance
 from tuner.study.stopping import Spent, StopSwitch, Stopwatch, Urgency, spent_reason
 from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, verdict_of
 
@@ -29,6 +30,7 @@ LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 5.0
+_MAX_ANSWERED = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +104,7 @@ class Coordinator:
         self._watch = Stopwatch()
         self._beat_at = 0.0
         self._end: StudyEnd | None = None
+        self._warned: set[str] = set()
 
     def run(self) -> StudyEnd:
         """Run until the budget, the space or the user ends the study.
@@ -180,12 +183,41 @@ class Coordinator:
             # The first launch is the baseline's; nothing is worth launching beside it until it works.
             return None
         self._enqueue_sentinel(attempts)
+        self._enqueue_second_chances(attempts, in_hand)
         try:
-            return _Waiting(self._search.ask(), attempt=1)
+            return _Waiting(self._ask(attempts), attempt=1)
         except SpaceExhausted:
             if not in_hand:
                 self._finish(StudyState.FINISHED, "every combination that the rules allow was measured")
             return None
+
+    def _ask(self, attempts: list[AttemptRecord]) -> Proposal:
+        """A proposal that is worth a launch: values that were set aside are answered from memory.
+
+        A sampler that asks for them again and again is believed in the end.
+        """
+        memory = memory_of(attempts)
+        for _ in range(_MAX_ANSWERED):
+            proposal = self._search.ask()
+            aside = next((a for a in memory.set_aside if a.covers(proposal.candidate)), None)
+            if aside is None or proposal.purpose is not Purpose.SEARCH:
+                return proposal
+            self._search.tell(proposal.trial, Infeasible(aside.failure_class))
+            self._notify(Noted(f"trial {proposal.trial} was not launched: {aside}"))
+        return self._search.ask()
+
+    def _enqueue_second_chances(self, attempts: list[AttemptRecord], in_hand: int) -> None:
+        """Before the study ends, try what was set aside once more, the least certain first."""
+        left = self._space.budget.trials - self._spent(attempts, in_hand).trials
+        waiting = memory_of(attempts).second_chances()
+        if not waiting or left > len(waiting):
+            return
+        candidate = second_chance(self._space, waiting[0], attempts)
+        if candidate is not None and not self._is_running(Purpose.SECOND_CHANCE):
+            self._search.enqueue(candidate, Purpose.SECOND_CHANCE)
+
+    def _is_running(self, purpose: Purpose) -> bool:
+        return any(proposal.purpose is purpose for _, proposal in self._hand.running.values())
 
     def _baseline_known(self, attempts: list[AttemptRecord]) -> bool:
         return any(a.purpose is Purpose.BASELINE and a.state is AttemptState.MEASURED for a in attempts)
@@ -195,8 +227,7 @@ class Coordinator:
         every = self._space.budget.sentinel_every
         searched = len({a.trial for a in attempts if a.purpose is Purpose.SEARCH})
         sentinels = len({a.trial for a in attempts if a.purpose is Purpose.SENTINEL})
-        queued = any(r[1].purpose is Purpose.SENTINEL for r in self._hand.running.values())
-        if every and not queued and searched >= every * (sentinels + 1):
+        if every and not self._is_running(Purpose.SENTINEL) and searched >= every * (sentinels + 1):
             self._search.enqueue(next(iter(self._baselines.values())), Purpose.SENTINEL)
 
     def _spent(self, attempts: list[AttemptRecord], in_hand: int) -> Spent:
@@ -261,8 +292,10 @@ class Coordinator:
                 return
         self._tell(attempt, report)
         self._notify(AttemptEnded(attempt, report, action))
-        if action is Action.STOP and isinstance(report.outcome, Failure):
-            self._stop_for(report.outcome, is_baseline=proposal.purpose in BASELINE_PURPOSES)
+        if isinstance(report.outcome, Failure):
+            if action is Action.STOP:
+                self._stop_for(report.outcome, is_baseline=proposal.purpose in BASELINE_PURPOSES)
+            self._heed_advice()
 
     def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
         baseline: Mapping[MetricAt, float] = baseline_values(self._space, self._store.attempts(self._record.name))
@@ -277,6 +310,18 @@ class Coordinator:
         kind = NothingFeasible if policy.fault == "candidate" else MachineUnfit
         evidence = failure.evidence[0] if failure.evidence else None
         self._finish(StudyState.FAILED, reason, kind(reason, hint=evidence or policy.words))
+
+    def _heed_advice(self) -> None:
+        """Failures of several trials together may mean that no further one can succeed."""
+        advice = memory_of(self._store.attempts(self._record.name)).advice()
+        if advice is None or self._end is not None:
+            return
+        trials = ", ".join(map(str, advice.trials))
+        if advice.certain:
+            self._finish(StudyState.FAILED, advice.words, MachineUnfit(advice.words, hint=f"seen in trials {trials}"))
+        elif advice.words not in self._warned:
+            self._warned.add(advice.words)
+            self._notify(Noted(f"{advice.words} (trials {trials})"))
 
     # ---- ending
 

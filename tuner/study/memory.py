@@ -1,0 +1,64 @@
+"""What a study's failures say about what to launch next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.failure_memory import FailureMemory, SetAside, Tried
+from tuner.domain.measurement import Measured
+from tuner.domain.outcome import Failure
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Purpose
+from tuner.domain.values import Value, spell
+from tuner.study.verdict import BASELINE_PURPOSES
+
+
+def memory_of(attempts: Sequence[AttemptRecord]) -> FailureMemory:
+    """The memory of a study, from the last finished launch of each trial."""
+    last = {attempt.trial: attempt for attempt in attempts if attempt.state.finished}
+    return FailureMemory(
+        Tried(
+            trial=trial,
+            candidate=attempt.candidate,
+            failure=_failure(attempt),
+            attempts=attempt.attempt,
+            is_baseline=attempt.purpose in BASELINE_PURPOSES,
+            second_chance=attempt.purpose is Purpose.SECOND_CHANCE,
+        )
+        for trial, attempt in sorted(last.items())
+    )
+
+
+def _failure(attempt: AttemptRecord) -> Failure | None:
+    outcome = attempt.report.outcome if attempt.report is not None else None
+    return outcome if isinstance(outcome, Failure) else None
+
+
+def second_chance(space: Space, aside: SetAside, attempts: Sequence[AttemptRecord]) -> Candidate | None:
+    """The best configuration so far (by the first objective) with the set-aside values put in.
+
+    None when nothing was measured, a rule forbids the result, or the values are inactive there.
+    """
+    goal = space.goals[0]
+    measured = [
+        (value if goal.maximize else -value, attempt.trial, attempt.candidate)
+        for attempt in attempts
+        if attempt.candidate.engine == aside.engine
+        and attempt.report is not None
+        and isinstance(attempt.report.outcome, Measured)
+        and (value := attempt.report.outcome.value(goal.metric, goal.level)) is not None
+    ]
+    if not measured:
+        return None
+    best = max(measured, key=lambda item: item[:2])[2]
+    values = {name: _read(space, aside.engine, name, text) for name, text in aside.settings}
+    candidate = Candidate.of(space, aside.engine, {**best.values, **values})
+    forbidden = any(space.broken_rules(aside.engine, candidate.values))
+    return candidate if aside.covers(candidate) and not forbidden else None
+
+
+def _read(space: Space, engine: str, knob: str, text: str) -> Value:
+    """The knob's value that is spelled like this."""
+    return next(value for value in space.knobs_of(engine)[knob].grid if spell(value) == text)
