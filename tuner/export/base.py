@@ -39,7 +39,7 @@ class Number:
 
 _SPREAD_WORDS = {
     SpreadKind.WITHIN_LAUNCH: "within a launch",
-    SpreadKind.BETWEEN_LAUNCHES: "between launches",
+    SpreadKind.BETWEEN_LAUNCHES: "from launch to launch",
     SpreadKind.NONE: "of unknown origin",
 }
 

@@ -30,12 +30,12 @@ def dashboard_app(url: str) -> WSGIApplication:
         url: SQLAlchemy URL of the database, driver and password included.
     """
     storage = RDBStorage(url)
-    app = wsgi(_Storage(url))
+    app: WSGIApplication = wsgi(_Storage(url))
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "GET" or not _ONE_STUDY.fullmatch(environ["PATH_INFO"]):
             return app(environ, start_response)
-        # Without the query (`after=N`) every trial is in the answer; asked first, as the application notes in `environ`.
+        # Without its query (`after=N`) the answer holds every trial. Asked first: the application writes into `environ`.
         _, _, everything = _answer(app, {**environ, "QUERY_STRING": ""})
         status, headers, body = _answer(app, environ)
         if status.startswith("200"):
