@@ -174,7 +174,7 @@ class Investigation:
             return False
         if row.at_end and not self._ends_with(row):
             return False
-        if row.only_in and phase not in row.only_in:
+        if phase in row.never_in or (row.only_in and phase not in row.only_in):
             return False
         if row.near is not None and not self._is_near(row.near, hit):
             return False

@@ -65,7 +65,7 @@ _LEVEL = r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL)"
 _PREFIXES = tuple(
     re.compile(pattern)
     for pattern in (
-        r"[A-Za-z][\w.-]*\s*\|(?:\s|$)",  # docker compose: `vllm-1  | `
+        r"(?:\[[\w.-]+\]|[A-Za-z][\w.-]*)\s*\|(?:\s|$)",  # docker and podman compose: `vllm-1  | `, `[vllm] | `
         r"\[pod/[^\]]+\]\s?",  # kubectl logs --prefix
         r"[A-Z][a-z]{2}\s+\d{1,2} \d\d:\d\d:\d\d \S+ [\w@.-]+(?:\[\d+\])?:\s?",  # journald, syslog
         r"\+\d+\.\d+\s",  # seconds since start

@@ -142,7 +142,8 @@ class Signature(Row):
         id: name of the row; unique over an engine's files.
         failure: the class (`class` in the file); `unknown` marks an error that only follows from another one.
         class_in: another class in these phases.
-        only_in: the row counts in these phases only.
+        only_in: the row counts in these phases only, and not where the phase is unknown.
+        never_in: the row does not count in these phases.
         near: some line within twelve lines must match this too.
         if_set: the row counts only when the trial set one of these variables or flags (`NCCL_*_FILE`).
         at_end: the row counts only when this many last lines of the log match it.
@@ -161,6 +162,7 @@ class Signature(Row):
     failure: Annotated[FailureClass, Field(alias="class")]
     class_in: Mapping[Phase, FailureClass] = {}
     only_in: tuple[Phase, ...] = ()
+    never_in: tuple[Phase, ...] = ()
     near: Pattern | None = None
     if_set: tuple[str, ...] = ()
     at_end: Annotated[int, Field(ge=0)] = 0
@@ -278,7 +280,7 @@ def load_book(engine: str) -> SignatureBook:
 
 @cache
 def _book(folder: Path, engine: str) -> SignatureBook:
-    book = SignatureBook(tuple(_chain(folder, engine, set())))
+    book = SignatureBook(tuple(_chain(folder, engine)))
     ids = [row.id for row in book.wrappers] + [row.id for row in book.harmless] + [row.id for row in book.signatures]
     file = str(folder / engine / FILE_NAME)
     if twice := [row_id for row_id, count in Counter(ids).items() if count > 1]:
@@ -286,14 +288,15 @@ def _book(folder: Path, engine: str) -> SignatureBook:
     return book
 
 
-def _chain(folder: Path, name: str, seen: set[str]) -> Iterator[SignatureFile]:
-    if name in seen:
-        return
-    seen.add(name)
-    file = _load(folder / name / FILE_NAME)
-    yield file
-    for other in file.extends:
-        yield from _chain(folder, other, seen)
+def _chain(folder: Path, engine: str) -> Iterator[SignatureFile]:
+    """A file, those that it extends, those that these extend …, each once: what is shared comes last."""
+    waiting, seen = [engine], {engine}
+    for name in waiting:
+        file = _load(folder / name / FILE_NAME)
+        yield file
+        new = [other for other in file.extends if other not in seen]
+        seen.update(new)
+        waiting.extend(new)
 
 
 def _load(path: Path) -> SignatureFile:

@@ -1,0 +1,24 @@
+"""The generated pages of the documentation are current."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tuner.domain.outcome import FAILURES
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_generated_pages_are_current() -> None:
+    command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+
+
+def test_the_page_on_failures_has_a_section_for_every_class() -> None:
+    page = (ROOT / "docs" / "failures.md").read_text(encoding="utf-8")
+    for failure_class, policy in FAILURES.items():
+        assert f"\n### {failure_class.value}\n" in page
+        assert policy.words[1:] in page
