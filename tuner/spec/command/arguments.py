@@ -68,7 +68,7 @@ def parse_arguments(words: Sequence[str], catalogue: FlagCatalogue | None = None
 
 def _takes(name: str, following: Sequence[str], catalogue: FlagCatalogue | None) -> int:
     """How many of the following words belong to a flag."""
-    free = next((index for index, word in enumerate(following) if is_flag(word)), len(following))
+    free = next((index for index, word in enumerate(following) if is_flag(word) or word == "--"), len(following))
     spec = catalogue.find(name) if catalogue is not None else None
     if spec is not None:
         most = free if spec.kind == "list" else 1 if spec.takes_value else 0

@@ -51,6 +51,8 @@ def import_command(
         return reader.read(text)
     except ShellSyntaxError as error:
         return LaunchCommand(refusal=f"this is no shell command: {error}")
+    except RecursionError:
+        return LaunchCommand(refusal="this is no launch command: it is nested too deeply")
 
 
 class _Importer:
@@ -250,7 +252,11 @@ class _Importer:
             return around.refuse(reason, engine=launcher.engine, launcher=name)
         catalogue = self._catalogue if launcher.engine == self._engine else None
         arguments = parse_arguments(launcher.rest, catalogue)
-        flags, notes = self._with_config(arguments.flags, arguments.positional), list(arguments.notes)
+        notes = list(arguments.notes)
+        try:
+            flags = self._with_config(arguments.flags, arguments.positional)
+        except SpecError as error:
+            return around.refuse(f"its --config file: {error}", engine=launcher.engine, launcher=name)
         if launcher.name == "vllm.entrypoints.api_server":
             name += " (old demo server)" if not around.prefix else ""
             notes.append("this demo server has no /v1 routes; trials use the OpenAI server with the same flags")

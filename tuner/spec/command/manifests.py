@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tuner.spec.command.lexer import ShellSyntaxError
 from tuner.spec.command.shell import expand_text
 
 Dialect = Literal["compose", "k8s"]
@@ -133,7 +134,10 @@ def _read(mapping: Mapping[str, Any], dialect: Dialect) -> Container:
 def _words(container: Container, value: Any) -> tuple[str, ...]:
     if isinstance(value, list):
         return tuple(container.fill(item) for item in value)
-    return tuple(shlex.split(container.fill(value))) if value is not None else ()
+    try:
+        return tuple(shlex.split(container.fill(value))) if value is not None else ()
+    except ValueError as error:
+        raise ShellSyntaxError(f"a quote in {str(value)[:40]!r} has no end") from error
 
 
 def _texts(container: Container, value: Any) -> tuple[str, ...]:

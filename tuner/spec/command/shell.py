@@ -176,13 +176,17 @@ class _Reader:
         """A word after expansion: unquoted variables split at blanks, `"$@"` and arrays give a word per element."""
         fields: list[str] = []
         continued = False
-        for piece in word.pieces:
-            listed = self._listed(piece)
+        lists = [self._listed(piece) for piece in word.pieces]
+        for piece, listed in zip(word.pieces, lists, strict=True):
+            if listed is None and not piece.expands and not piece.text and any(one is not None for one in lists):
+                # The quotes around `"$@"` are no word of their own when there are no parameters.
+                continue
             if listed is not None:
                 parts, leads, trails = listed, False, False
             else:
                 text = self._value(piece) if piece.expands else piece.text
-                splits = piece.expands and not piece.quoted
+                # What has no value stays as it is written, blanks included.
+                splits = piece.expands and not piece.quoted and text != piece.raw
                 parts = text.split() if splits else [text]
                 leads, trails = splits and text[:1].isspace(), splits and text[-1:].isspace()
             continued = continued and not leads
