@@ -97,7 +97,7 @@ def find_space(name: str | Path) -> Path:
         for candidate in (given.name, *(f"{given.name}{suffix}" for suffix in SUFFIXES)):
             if (folder / candidate).is_file():
                 return folder / candidate
-    names = tuple(path.name for path in list_spaces())
+    names = tuple(path.name if given.suffix in SUFFIXES else path.stem for path in list_spaces())
     guess = closest(given.name, names)
     hint = f"did you mean {guess}?" if guess else f"spaces: {', '.join(names)}"
     looked = " and ".join(str(folder) for folder in (Path.cwd(), *resources.spaces_dirs()))
