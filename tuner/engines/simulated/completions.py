@@ -90,12 +90,11 @@ def _completion_prompt(body: Mapping[str, Any]) -> tuple[str | list[int], int]:
     prompt = body.get("prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
-    ids = isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt)
-    if ids and not (min(prompt) >= 0 and max(prompt) < _LARGEST_TOKEN_ID):
-        raise BadRequestError("token ids must lie in the vocabulary")
-    if not (ids or (isinstance(prompt, str) and prompt)):
+    if isinstance(prompt, list) and prompt and all(type(item) is int for item in prompt):
+        if not (min(prompt) >= 0 and max(prompt) < _LARGEST_TOKEN_ID):
+            raise BadRequestError("token ids must lie in the vocabulary")
+    elif not (isinstance(prompt, str) and prompt):
         raise BadRequestError("prompt must be a text or a list of token ids (one prompt)")
-    assert isinstance(prompt, str | list)
     return prompt, count_tokens(prompt)
 
 

@@ -24,12 +24,18 @@ class Ending(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CrashText:
-    """One class. `sglang` and `vllm` are the cause; vLLM says the same when `vllm` is empty."""
+    """One class. `sglang` and `vllm` are the cause; vLLM says the same when `vllm` is empty.
+
+    Attributes:
+        phase: where it is typical.
+        detail: what stands for `{detail}` in a cause when nobody says it.
+    """
 
     phase: str
     sglang: str
     vllm: str = ""
     ending: Ending = Ending.CHILD
+    detail: str = ""
 
 
 _OOM = (
@@ -132,6 +138,8 @@ CRASH_TEXTS: dict[str, CrashText] = {
         "sim:3318:3318 [0] enqueue.cc:2063 NCCL WARN {detail}\n"
         '  File "/opt/env/vllm/distributed/device_communicators/pynccl_wrapper.py", line 418, in NCCL_CHECK\n'
         "RuntimeError: NCCL error: invalid usage (run with NCCL_DEBUG=WARN for details)",
+        detail="No algorithm/protocol available for function AllGather with datatype ncclInt8. NCCL_ALGO was set to "
+        "Tree.",
     ),
     # torch ProcessGroupNCCL watchdog
     "nccl_hang": CrashText(
@@ -162,6 +170,7 @@ CRASH_TEXTS: dict[str, CrashText] = {
         "AssertionError: {detail}",
         "ValueError: Selected backend AttentionBackendEnum.FLASH_ATTN is not valid for this configuration. "
         "Reason: ['compute capability not supported']",
+        detail="FlashAttention v3 Backend requires SM>=80 and SM<=90. Please use `--attention-backend flashinfer`.",
     ),
     # vllm on SM121 without a matching ptxas
     "jit_toolchain": CrashText(
@@ -211,7 +220,7 @@ def last_words(journal: Journal, failure_class: str, *, flavor: str, detail: str
     SGLang's parent answers a failing rank's SIGQUIT by killing its own tree with SIGKILL; vLLM's raises and exits 1.
     """
     text = CRASH_TEXTS[failure_class]
-    cause = (text.vllm if flavor == "vllm" and text.vllm else text.sglang).replace("{detail}", detail)
+    cause = (text.vllm if flavor == "vllm" and text.vllm else text.sglang).replace("{detail}", detail or text.detail)
     match text.ending:
         case Ending.KILLED:
             return -9

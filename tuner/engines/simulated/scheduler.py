@@ -18,6 +18,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from tuner.engines.simulated.model import Speed
 from tuner.engines.simulated.noise import LaunchNoise
@@ -27,7 +28,7 @@ _CHUNKS_PER_SECOND = 8000
 _SHORTEST_WAIT_S = 0.001
 _EARLY_S = 0.0005
 """Event loops wake on whole milliseconds; half of one early keeps the mean error at zero."""
-_REACTION_S = 0.012
+_REACTION_S = 0.025
 """An arrival later than this (real seconds) after the last event is no reaction to it."""
 _QUIET_S = 0.004
 """With a time scale, decoding waits until no request has come or ended for so long (real seconds)."""
@@ -72,8 +73,22 @@ class _Activity:
         return self.start + self.duration * self.steps
 
 
+class Timer(Protocol):
+    """A call that can be taken back."""
+
+    def cancel(self) -> None:
+        """Take it back."""
+
+
+class Timers(Protocol):
+    """The one thing that the scheduler needs of an event loop."""
+
+    def call_later(self, delay: float, callback: Callable[[], None], /) -> Timer:
+        """Call after so many real seconds."""
+
+
 class Scheduler:
-    """Runs jobs on the simulated clock; needs a running event loop.
+    """Runs jobs on the simulated clock.
 
     Args:
         speed: costs of the settings.
@@ -83,6 +98,8 @@ class Scheduler:
         prefill_chunk: prompt tokens per prefill; -1 for no limit.
         decode_steps: decode steps between two looks at the queue.
         stream_interval: tokens per chunk asked for.
+        timers: what wakes it; the running event loop when None.
+        clock: real seconds of any steady clock. Not the loop's, which stands still during a callback.
 
     Attributes:
         waiting, running: jobs in the queue and in the batch.
@@ -101,14 +118,17 @@ class Scheduler:
         prefill_chunk: int,
         decode_steps: int,
         stream_interval: int,
+        timers: Timers | None = None,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._speed, self._noise, self._scale = speed, noise, time_scale
         self._max_running, self._prefill_chunk = max_running, prefill_chunk
         self._granule = math.lcm(decode_steps, stream_interval)
         self._kv_tokens = speed.kv_tokens()
-        self._loop = asyncio.get_running_loop()
-        self._origin = time.monotonic()  # not the loop's clock, which stands still during a callback
-        self._timer: asyncio.TimerHandle | None = None
+        self._timers: Timers = timers or asyncio.get_running_loop()
+        self._clock = clock
+        self._origin = clock()
+        self._timer: Timer | None = None
         self._boundary = 0.0
         self._activity: _Activity | None = None
         self._completions: deque[float] = deque()
@@ -124,7 +144,7 @@ class Scheduler:
     @property
     def now(self) -> float:
         """Simulated seconds since start."""
-        return (time.monotonic() - self._origin) * self._scale
+        return (self._clock() - self._origin) * self._scale
 
     @property
     def kv_used(self) -> int:
@@ -159,7 +179,7 @@ class Scheduler:
 
     def _arrival(self) -> float:
         """When the request that has just come counts as sent."""
-        now, real = self.now, time.monotonic()
+        now, real = self.now, self._clock()
         if real - self._burst[1] > _REACTION_S:
             self._completions.clear()
             arrival = now
@@ -174,7 +194,7 @@ class Scheduler:
 
     def _note_event(self) -> None:
         """A request came or ended: the burst goes on, or a new one begins."""
-        real = time.monotonic()
+        real = self._clock()
         first, last = self._burst
         self._burst = (first if real - last < _QUIET_S else real, real)
 
@@ -182,7 +202,7 @@ class Scheduler:
         """Monotonic time at which the present burst may count as over, or None when there is none to wait for."""
         first, last = self._burst
         end = min(last + _QUIET_S, first + _LONGEST_BURST_S)
-        return end if self._scale > 1.0 and end > time.monotonic() else None
+        return end if self._scale > 1.0 and end > self._clock() else None
 
     def _whole_granules(self, steps: int) -> int:
         return max(1, math.ceil(steps / self._granule)) * self._granule
@@ -208,7 +228,7 @@ class Scheduler:
             self._finish(self._activity)
 
     def _sleep_until(self, moment: float) -> None:
-        self._timer = self._loop.call_later(max(0.0, moment - time.monotonic()), self._pump)
+        self._timer = self._timers.call_later(max(0.0, moment - self._clock()), self._pump)
 
     def _next_activity(self) -> _Activity | None:
         if not self.running and self.waiting:
