@@ -43,6 +43,7 @@ class StudyView:
         self._ended: list[AttemptEnded] = []
         self._now: dict[int, tuple[float, str]] = {}
         self._seconds: list[float] = []
+        self._done: set[int] = set()
         self._live: Live | None = None
 
     def attach(self, live: Live | None) -> None:
@@ -63,6 +64,8 @@ class StudyView:
             self._now.pop(event.attempt.trial, None)
             self._ended.append(event)
             self._seconds.append(event.report.finished_at - event.report.started_at)
+            if event.action not in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
+                self._done.add(event.attempt.trial)
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")
         elif isinstance(event, Noted):
             console().print(event.text, style="yellow", markup=False)
@@ -71,14 +74,14 @@ class StudyView:
 
     def _line(self, text: str) -> None:
         if self._live is None:
-            left = f" [{len(self._ended)}/{self._budget}, {self._time_left()}]" if self._seconds else ""
+            left = f" [{len(self._done)}/{self._budget}, {self._time_left()}]" if self._seconds else ""
             console().print(f"{time.strftime('%H:%M:%S')} {text}{left}", markup=False)
 
     def _time_left(self) -> str:
         if not self._seconds:
             return "time left unknown"
         mean = sum(self._seconds) / len(self._seconds)
-        return f"about {duration(mean * max(0, self._budget - len(self._ended)))} left"
+        return f"about {duration(mean * max(0, self._budget - len(self._done)))} left"
 
     def _changes(self, event: AttemptStarted | AttemptEnded) -> str:
         candidate = event.attempt.candidate

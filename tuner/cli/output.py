@@ -12,6 +12,9 @@ from rich.console import Console
 from tuner.secrets import redact
 
 
+_FILE_WIDTH = 160
+
+
 @cache
 def console() -> Console:
     """The console for people: stderr, so that stdout stays clean for data."""
@@ -20,8 +23,8 @@ def console() -> Console:
 
 @cache
 def out() -> Console:
-    """Stdout for tables that are the command's answer."""
-    return Console(highlight=False)
+    """Stdout for tables that are the command's answer; wide when nobody's terminal limits it."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_FILE_WIDTH)
 
 
 def print_json(document: Any) -> None:
