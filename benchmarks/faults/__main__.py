@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.faults import report, trials
 from benchmarks.faults.catalogue import INJECTIONS, Injection
+from benchmarks.faults.studies import STUDY_FAULTS
 from benchmarks.faults.trials import Judged
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Phase
@@ -73,9 +74,23 @@ def run_matrix(chosen: Sequence[Injection], injections: int, jobs: int, root: Pa
     return judged
 
 
+def run_studies(names: Sequence[str], injections: int, root: Path) -> list[Judged]:
+    """Strike a whole study so many times for each fault of our own side, one study after the other."""
+    judged: list[Judged] = []
+    for name in names:
+        folder = root / name
+        folder.mkdir()
+        say(f"a study for {name}")
+        judged += STUDY_FAULTS[name](folder, injections)
+    for one in judged:
+        if not one.is_clean:
+            say(f"WRONG {one}")
+    return judged
+
+
 def main() -> int:
     """Parse the command line, run, print."""
-    names = [one.name for one in INJECTIONS]
+    names = [*(one.name for one in INJECTIONS), *STUDY_FAULTS]
     parser = argparse.ArgumentParser(prog="benchmarks.faults", description=__doc__)
     parser.add_argument("--injections", type=int, default=20, help="per fault (default 20)")
     parser.add_argument(
@@ -83,9 +98,10 @@ def main() -> int:
     )
     parser.add_argument("--jobs", type=int, default=12, help="injections at a time (default 12: most of them wait)")
     asked = parser.parse_args()
-    chosen = [one for one in INJECTIONS if asked.only is None or one.name in asked.only]
+    wanted = set(asked.only or names)
     root = Path(tempfile.mkdtemp(prefix="tuner-faults-"))
-    judged = run_matrix(chosen, asked.injections, asked.jobs, root)
+    judged = run_matrix([one for one in INJECTIONS if one.name in wanted], asked.injections, asked.jobs, root)
+    judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, root)
     is_on_target = report.is_on_target(judged)
     if is_on_target:
         shutil.rmtree(root)

@@ -144,8 +144,8 @@ def inject(injection: Injection, root: Path, limits: Mapping[Phase, float], boun
         said=said,
         seconds=seconds,
         bound_s=bound_s,
-        orphans=len(_left(tag, run_dir)),
-        ports_held=_ports_held(run_dir),
+        orphans=len(left_behind(tag, run_dir)),
+        ports_held=ports_held(run_dir),
         is_right=said in injection.expected,
         where=run_dir,
         trouble=trouble,
@@ -238,7 +238,7 @@ def _alive(record: LaunchRecord) -> bool:
 # -- judging -----------------------------------------------------------------------------------------------------------
 
 
-def _left(tag: str, run_dir: Path) -> list[int]:
+def left_behind(tag: str, run_dir: Path) -> list[int]:
     """Processes that carry the tag or guard the launch, after a moment in which the kernel may bury the dead."""
     deadline = time.monotonic() + _SETTLE_S
     while (left := [*_tagged(tag), *_guards(run_dir)]) and time.monotonic() < deadline:
@@ -267,5 +267,6 @@ def _records(run_dir: Path) -> list[LaunchRecord]:
     return [record for record in found if record is not None]
 
 
-def _ports_held(run_dir: Path) -> int:
+def ports_held(run_dir: Path) -> int:
+    """Ports given to the launches below a directory on which somebody still listens."""
     return sum(not is_free(port) for record in _records(run_dir) for port in record.ports)
