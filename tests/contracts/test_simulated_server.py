@@ -331,7 +331,10 @@ def test_a_client_measures_the_model_s_speed(tmp_path: Path, clients: int, reque
             errors.append(_rate(running, clients=clients, requests=requests, scale=scale) / expected - 1)
             if abs(errors[-1]) < 0.01:
                 return
-    pytest.fail(f"relative errors {[f'{error:+.4f}' for error in errors]}")
+    told = f"relative errors {[f'{error:+.4f}' for error in errors]}"
+    if os.getloadavg()[0] > (os.cpu_count() or 1):
+        pytest.skip(f"the machine is busy with other work: {told}")
+    pytest.fail(told)
 
 
 def test_128_streams_are_cheap(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ Modules, in the order in which a launch meets them:
     nccl       what the NCCL variables mean
     model      the performance model: speeds, memory, regions in which a launch fails
     noise      what makes two launches, and two moments of one, differ
-    faults     `--fault`: ways to misbehave on purpose
+    faults     `--fault`: ways to misbehave on purpose; `incidents`, `misbehave` and `strays` carry them out
+    journal    the log in either engine's dress; `crash_texts` are last words, `servinglog` progress
     phases     the log and the waits of a launch before it serves
     scheduler  batches, queue, KV room, and the absolute schedule of every token
     tokens     answers that depend on the prompt only
-    wire, api  HTTP and the OpenAI routes
+    wire       HTTP; `api` the routes, `completions` and `replies` the OpenAI documents, `info` what acts
     server     puts it together
+    reference  a tool: the best points of a model
 
 Start-up is part of every simulated trial, so nothing heavy (pydantic, numpy, typer) is imported here.
 """

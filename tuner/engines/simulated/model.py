@@ -18,14 +18,16 @@ from __future__ import annotations
 import argparse
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any
 
+from tuner.engines.simulated.faults import FaultSpecError, parse_fault
 from tuner.engines.simulated.flags import build_parser
 from tuner.engines.simulated.modelfile import ChannelCurve, Flavor, Pair, Protocol, Region, SimModel
 from tuner.engines.simulated.nccl import AUTO
 from tuner.engines.simulated.settings import Settings, resolve
+from tuner.errors import UserError
 
 
 class Speed:
@@ -215,6 +217,23 @@ def parse_settings(model: SimModel, flavor: str, asked: Mapping[str, Any]) -> Se
         else:
             env[name] = str(value)
     return resolve(_parser().parse_args(argv), env, model)
+
+
+def check_regions(model: SimModel) -> None:
+    """Check what a model's regions say; conditions and faults are read only when a launch needs them.
+
+    Raises:
+        UserError: for a condition on no setting, or a fault that is none.
+    """
+    known = {item.name for item in fields(Settings)} | {"cuda_graph"}
+    for region in model.regions:
+        unknown = sorted(set(region.when) - known)
+        if unknown:
+            raise UserError(f"model {model.name}, region {region.name}: no such setting: {', '.join(unknown)}")
+        try:
+            parse_fault(region.fault)
+        except FaultSpecError as error:
+            raise UserError(f"model {model.name}, region {region.name}: {error}") from error
 
 
 @cache

@@ -20,7 +20,7 @@ from tuner.engines.simulated.flags import REMOVED_FLAGS, build_parser
 from tuner.engines.simulated.incidents import Incidents, end_process
 from tuner.engines.simulated.info import server_info
 from tuner.engines.simulated.journal import BANNER, Journal
-from tuner.engines.simulated.model import Speed
+from tuner.engines.simulated.model import Speed, check_regions
 from tuner.engines.simulated.modelfile import SimModel, load_model
 from tuner.engines.simulated.noise import Drift, LaunchNoise
 from tuner.engines.simulated.phases import Launch, run_phases, say_ready
@@ -51,6 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error(f"argument --fault: {error}")
     try:
         model = load_model(args.sim_model)
+        check_regions(model)
     except TunerError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.engines.simulated.model import check_regions
 from tuner.engines.simulated.modelfile import load_model, models_dir
 from tuner.errors import SpecError, UserError
 
@@ -38,6 +39,19 @@ def test_a_wrong_key_or_value_is_named_with_its_line(tmp_path: Path, right: str,
     with pytest.raises(SpecError, match=message) as caught:
         load_model(write(tmp_path, SHIPPED.replace(right, wrong, 1)))
     assert caught.value.problems[0].line == line
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "message"),
+    [
+        ("when: { attention_backend:", "when: { attention:", "no such setting: attention"),
+        ("fault: hang@graph_capture", "fault: nap@graph_capture", "unknown fault 'nap'"),
+    ],
+)
+def test_a_region_that_means_nothing_is_refused(tmp_path: Path, right: str, wrong: str, message: str) -> None:
+    assert right in SHIPPED
+    with pytest.raises(UserError, match=message):
+        check_regions(load_model(write(tmp_path, SHIPPED.replace(right, wrong, 1))))
 
 
 def test_an_unknown_name_tells_the_known_ones() -> None:
