@@ -17,7 +17,7 @@ CPU_LIMIT = 0.8
 FAN_OUT_SHARE = 0.5
 """Share of one core that a single load process may use before the work is spread over several."""
 
-_PERIOD_S = 0.01
+_PERIOD_S = 0.025
 
 
 class SelfWatch:
