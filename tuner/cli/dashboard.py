@@ -25,6 +25,7 @@ def dashboard(
 
     The database URL stays inside this process: no password is on a command line or in a log.
     """
+    from tuner.search.board import dashboard_app
     from tuner.store import default_url, driver_url, open_store
 
     with open_store(storage, create=False) as store:
@@ -35,12 +36,10 @@ def dashboard(
             style="yellow",
             markup=False,
         )
-    from optuna_dashboard import wsgi
-
-    with _listen(wsgi(driver_url(storage or default_url())), host, port) as server:
+    with _listen(dashboard_app(driver_url(storage or default_url())), host, port) as server:
         address = f"[{host}]" if ":" in host else host
-        console().print(f"dashboard of {shown}: http://{address}:{server.server_port}/", markup=False)
         try:
+            console().print(f"dashboard of {shown}: http://{address}:{server.server_port}/", markup=False)
             server.serve_forever()
         except KeyboardInterrupt:
             console().print("dashboard ended")

@@ -35,7 +35,7 @@ def dashboard_app(url: str) -> WSGIApplication:
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         if environ["REQUEST_METHOD"] != "GET" or not _ONE_STUDY.fullmatch(environ["PATH_INFO"]):
             return app(environ, start_response)
-        # Without its query (`after=N`) the answer holds every trial. Asked first: the application writes into `environ`.
+        # Without the query (`after=N`) the answer holds every trial. Asked first: the application notes in `environ`.
         _, _, everything = _answer(app, {**environ, "QUERY_STRING": ""})
         status, headers, body = _answer(app, environ)
         if status.startswith("200"):

@@ -1,0 +1,127 @@
+"""`tuner dashboard` from the outside: what the browser gets, and what nobody must see."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from support import postgres, records
+
+from tuner.store import driver_url, open_store
+
+COMMAND = [sys.executable, "-m", "tuner.cli.main", "dashboard"]
+
+
+@pytest.fixture
+def url(storage_url: str) -> str:
+    """A database with a study as the search leaves it: named objectives, a metric, a trial over its limit."""
+    with open_store(storage_url) as store:
+        store.create_study(records.study())
+    storage = optuna.storages.RDBStorage(driver_url(storage_url))
+    study = optuna.create_study(study_name="night", storage=storage, directions=["maximize", "maximize"])
+    with warnings.catch_warnings(category=optuna.exceptions.ExperimentalWarning, action="ignore"):
+        study.set_metric_names(["single_stream", "throughput"])
+    for values, excess in (((60.0, 2000.0), -0.1), ((90.0, 2300.0), 0.3), ((70.0, 2100.0), 0.0)):
+        trial = study.ask()
+        trial.set_constraint("launch", 0.0)
+        trial.set_constraint("ttft_p99_ms@128 max", excess)
+        trial.set_user_attr("ttft_p99_ms@128", 41.5)
+        study.tell(trial, values)
+    storage.engine.dispose()
+    return storage_url
+
+
+@contextmanager
+def dashboard(*arguments: str, cwd: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The running command, and the address that it printed."""
+    with subprocess.Popen([*COMMAND, *arguments], cwd=cwd, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            line = process.stderr.readline()
+            address = re.search(r"http://\S+/", line)
+            assert address, line + process.stderr.read()
+            yield process, address[0]
+        finally:
+            process.kill()
+
+
+def ask(url: str) -> Any:
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        return json.load(answer)
+
+
+def test_a_trial_over_a_limit_is_shown_as_such_and_is_never_best(url: str, tmp_path: Path) -> None:
+    with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
+        whole, news = ask(f"{address}api/studies/1"), ask(f"{address}api/studies/1?after=2")
+    shown = [{trial["number"]: trial["constraints"] for trial in study["trials"]} for study in (whole, news)]
+    assert shown == [{0: [0.0, -0.1], 1: [0.0, 0.3], 2: [0.0, 0.0]}, {2: [0.0, 0.0]}]
+    assert [[trial["number"] for trial in study["best_trials"]] for study in (whole, news)] == [[2], [2]]
+
+
+def test_objectives_are_named_and_metrics_are_there(url: str, tmp_path: Path) -> None:
+    with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
+        study = ask(f"{address}api/studies/1")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            ask(f"{address}api/studies/99")
+        assert caught.value.code == 404
+    assert study["objective_names"] == ["single_stream", "throughput"]
+    assert {"key": "ttft_p99_ms@128", "sortable": True} in study["union_user_attrs"]
+
+
+def test_the_password_is_nowhere_to_be_seen(postgres_url: str, tmp_path: Path) -> None:
+    with open_store(postgres_url) as store:
+        store.create_study(records.study())
+    command = [*COMMAND, "--port", "0"]
+    env = os.environ | {"TUNER_STORAGE": postgres_url}
+    with subprocess.Popen(command, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        lines = [Path(f"/proc/{pid}/cmdline").read_text() for pid in [str(process.pid), *children]]
+        process.send_signal(signal.SIGINT)
+        rest = process.stderr.read()
+        assert process.wait(30) == 0
+    assert line.startswith("dashboard of postgresql://tuner:***@127.0.0.1:")
+    assert postgres.PASSWORD not in line + rest + "".join(lines)
+    assert rest.endswith("dashboard ended\n")
+
+
+def test_a_port_in_use_is_one_clear_line(sqlite_url: str, tmp_path: Path) -> None:
+    open_store(sqlite_url).close()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        command = [*COMMAND, "--storage", sqlite_url, "--port", str(port)]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n  → give another --port\n"
+
+
+def test_listening_for_other_machines_is_warned_about(sqlite_url: str, tmp_path: Path) -> None:
+    open_store(sqlite_url).close()
+    command = [*COMMAND, "--storage", sqlite_url, "--port", "0", "--host", "0.0.0.0"]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("warning: 0.0.0.0 can be reached from other machines")
+        process.kill()
+
+
+def test_a_missing_database_is_not_made(tmp_path: Path) -> None:
+    done = subprocess.run(COMMAND, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: there is no database sqlite:///tuner.db\n")
+    assert list(tmp_path.iterdir()) == []
