@@ -17,7 +17,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.engines.simulated.model import Speed
@@ -66,7 +66,7 @@ class _Activity:
     start: float
     duration: float
     steps: int
-    prefilled: list[Job] = field(default_factory=list)
+    prefilled: list[Job] | None = None  # of a prefill; None for decode steps
 
     @property
     def end(self) -> float:
@@ -161,7 +161,7 @@ class Scheduler:
         job.ready_at = self._arrival() + self._speed.admission_ms / 1000.0
         self.waiting.append(job)
         activity = self._activity
-        if activity is not None and not activity.prefilled and activity.steps > self._granule:
+        if activity is not None and activity.prefilled is None and activity.steps > self._granule:
             wanted = max(job.ready_at, self.now) - activity.start
             activity.steps = min(activity.steps, self._whole_granules(math.ceil(wanted / activity.duration)))
         self._pump()
@@ -172,6 +172,8 @@ class Scheduler:
             self.running.remove(job)
         elif job in self.waiting:
             self.waiting.remove(job)
+        elif self._activity is not None and self._activity.prefilled and job in self._activity.prefilled:
+            self._activity.prefilled.remove(job)
 
     def freeze(self) -> None:
         """Stop all generation for good, as a deadlocked engine does."""
@@ -217,7 +219,7 @@ class Scheduler:
                 self._activity = self._next_activity()
                 if self._activity is None:
                     return
-            burst_ends = None if self._activity.prefilled else self._burst_ends()
+            burst_ends = self._burst_ends() if self._activity.prefilled is None else None
             if burst_ends is not None:
                 self._activity = None  # planned anew, with whoever has come by then
                 self._sleep_until(burst_ends)
@@ -277,7 +279,7 @@ class Scheduler:
 
     def _finish(self, activity: _Activity) -> None:
         self._boundary, self._activity = activity.end, None
-        if activity.prefilled:
+        if activity.prefilled is not None:
             self.running += activity.prefilled
             self.prefilled += sum(job.prompt_tokens for job in activity.prefilled)
             due, count = activity.prefilled, 1

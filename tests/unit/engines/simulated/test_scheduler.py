@@ -197,6 +197,22 @@ def test_a_cancelled_request_frees_its_place(sm120: SimModel) -> None:
     assert (gone.produced < ANSWER, kept.produced) == (True, 3)
 
 
+@pytest.mark.parametrize("after_s", [0.01, 0.065, 0.5])
+def test_nothing_is_generated_for_a_client_that_left(sm120: SimModel, after_s: float) -> None:
+    """While it waited, while its prompt was read (from 60 ms on), and while it was answered."""
+    world = World()
+    engine = scheduler(sm120, world, scale=1.0)
+    got: list[int] = []
+    job = Job(PROMPT, ANSWER, got.append)
+    engine.submit(job)
+    world.run(until=world.now + after_s)
+    engine.cancel(job)
+    before = len(got)
+    world.run()
+    assert len(got) == before
+    assert engine.running == []
+
+
 def test_a_stuck_stream_stays_and_the_others_go_on(sm120: SimModel) -> None:
     world = World()
     engine = scheduler(sm120, world, scale=1.0)
