@@ -8,6 +8,7 @@ import statistics
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -81,7 +82,10 @@ def run_studies(names: Sequence[str], injections: int, root: Path) -> list[Judge
         folder = root / name
         folder.mkdir()
         say(f"a study for {name}")
-        judged += STUDY_FAULTS[name](folder, injections)
+        try:
+            judged += STUDY_FAULTS[name](folder, injections)
+        except Exception:
+            judged.append(Judged.lost(name, folder, traceback.format_exc()))
     for one in judged:
         if not one.is_clean:
             say(f"WRONG {one}")
@@ -100,6 +104,7 @@ def main() -> int:
     asked = parser.parse_args()
     wanted = set(asked.only or names)
     root = Path(tempfile.mkdtemp(prefix="tuner-faults-"))
+    root.chmod(0o755)  # PostgreSQL runs as another user where the benchmark runs as root
     judged = run_matrix([one for one in INJECTIONS if one.name in wanted], asked.injections, asked.jobs, root)
     judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, root)
     is_on_target = report.is_on_target(judged)

@@ -63,6 +63,11 @@ class Judged:
     where: Path
     trouble: str = ""
 
+    @classmethod
+    def lost(cls, name: str, where: Path, trouble: str) -> Judged:
+        """An injection that could not be carried through."""
+        return cls(name, "", 0.0, 0.0, orphans=0, ports_held=0, is_right=False, where=where, trouble=trouble)
+
     @property
     def is_lost(self) -> bool:
         """Whether the trial vanished without a report."""
