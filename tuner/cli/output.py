@@ -11,7 +11,6 @@ from rich.console import Console
 
 from tuner.secrets import redact
 
-
 _FILE_WIDTH = 160
 
 
