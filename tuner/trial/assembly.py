@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
@@ -12,6 +13,8 @@ from tuner.engines.catalogue import load_catalogue
 from tuner.engines.definition import EngineDefinition, load_definition
 from tuner.engines.installed import Installed, find_engine
 from tuner.engines.plan import FixedSettings, Place, build_plan
+from tuner.errors import UserError
+from tuner.resources import checkout_dir
 from tuner.spec import BaselineSettings, baseline_of
 
 
@@ -52,15 +55,34 @@ def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> Engin
     Args:
         space: the space.
         engine: one of its engines.
-        elsewhere: the engine will run on other nodes: it need not be installed here.
+        elsewhere: the engine will run on other nodes: neither it nor the model need be here.
 
     Raises:
-        UserError: unknown engine, or no flag catalogue for it.
+        UserError: unknown engine, no flag catalogue for it, or no model folder where the space names one.
         MachineUnfit: the engine is not installed here.
         SpecError: the baseline cannot be derived.
     """
+    if not elsewhere:
+        space = space.model_copy(update={"model": located_model(space.model)})
     definition = load_definition(engine)
     command = space.engines[engine].command
     installed = Installed(definition.program(command), None) if elsewhere else find_engine(definition, command)
     catalogue = load_catalogue(engine, space.engines[engine].version or installed.version)
     return EngineSetup(space, definition, installed, catalogue, baseline_of(space, engine, catalogue))
+
+
+def located_model(model: str) -> str:
+    """Full path of a model folder, looked for from the current folder and from the checkout; other names as they are.
+
+    A server starts in its run directory, where a relative path would mean something else.
+
+    Raises:
+        UserError: the name can only be a path, and no such folder exists.
+    """
+    written = Path(model).expanduser()
+    for base in (Path.cwd(), checkout_dir()):
+        if base is not None and (base / written).is_dir():
+            return str((base / written).resolve())
+    if model.startswith((".", "/", "~")):
+        raise UserError(f"no model folder {model}", hint="give an existing folder, or a name on the Hugging Face hub")
+    return model
