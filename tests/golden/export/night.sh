@@ -1,0 +1,54 @@
+#!/usr/bin/env bash
+#
+# Starts the sglang server that tuner measured.
+#
+# study          night, trial 7 (0123456789ab)
+# measured       2027-01-15T08:00:00+00:00, tuner 0.1.0
+# model          /models/Kimi-K2.5
+# engine         sglang 0.5.23
+# result         output_tok_s at C=1: 90.04 tok/s, 95 % interval 89.1–91 from launch to launch, n=3 launches, +41.6 % against the baseline
+# result         output_tok_s at C=128: 2320 tok/s, n=1 launch
+# changed        nccl_proto: unset -> LL
+# changed        graphs: on -> unset
+# version        sglang 0.5.23
+# version        driver 590.44
+# machine        gpu: 8x RTX PRO 6000
+#
+# Set in your environment to change it: HOST, PORT, CUDA_VISIBLE_DEVICES.
+# Needed from your environment, because secrets are not written down: API_KEY.
+# Arguments to this script are added to the command.
+
+set -euo pipefail
+
+: "${API_KEY:?set API_KEY: its value is a secret and was not written down}"
+
+[[ -n ${HOST:-} ]] || HOST=127.0.0.1
+[[ -n ${PORT:-} ]] || PORT=31000
+[[ -n ${CUDA_VISIBLE_DEVICES:-} ]] || CUDA_VISIBLE_DEVICES=0,1
+
+# The measured environment, and nothing else that may be set where this script runs.
+server_env=(
+  'PYTHONUNBUFFERED=1'
+  'CUDA_DEVICE_ORDER=PCI_BUS_ID'
+  'CUDA_VISIBLE_DEVICES='"$CUDA_VISIBLE_DEVICES"
+  'NCCL_PROTO=LL'
+  'NCCL_ALGO=ring,tree;allreduce:tree'
+  'no_proxy=127.0.0.1,localhost,::1'
+  'NO_PROXY=127.0.0.1,localhost,::1'
+)
+for name in PATH HOME USER LOGNAME SHELL LANG LC_ALL LC_CTYPE TZ TMPDIR LD_LIBRARY_PATH HF_TOKEN HF_HOME; do
+  if printenv "$name" > /dev/null; then server_env+=("$name=${!name}"); fi
+done
+
+server=(
+  /opt/sglang/bin/python3 -m sglang.launch_server
+  --model-path /models/Kimi-K2.5
+  --host "$HOST"
+  --port "$PORT"
+  --attention-backend flashinfer
+  --enable-metrics
+  --json-model-override-args $'{"rope_scaling": null, "note": "it\'s $5"}'
+  --api-key "$API_KEY"
+)
+
+exec env -i "${server_env[@]}" "${server[@]}" "$@"
