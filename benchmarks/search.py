@@ -2,9 +2,9 @@
 
     python -m benchmarks.search --problem FILE.py [--problem …] --seeds 20 --budget 80 [--methods tuner,random,…]
 
-Each study launches the baseline first. "Reached" means that a launched candidate truly is within 2 % of the best value of
-the first objective among candidates that keep 97 % of the baseline's second one. The last line of output is one JSON object
-about our own sampler; everything above it is for people.
+Each study launches the baseline first. "Reached" means that a launched candidate truly is within 2 % of the best
+value of the first objective among candidates that keep 97 % of the baseline's second one. The last line of output is
+one JSON object about our own sampler; everything above it is for people.
 """
 
 from __future__ import annotations

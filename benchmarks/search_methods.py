@@ -55,7 +55,7 @@ class ThroughStudy:
 
 
 class PlainOptuna:
-    """Optuna as its tutorial has it: gated knobs suggested only when active, no check for repeats, failures told FAIL."""
+    """Optuna as its tutorial has it: only active knobs suggested, no check for repeats, failures told FAIL."""
 
     def __init__(self, problem: Problem, seed: int) -> None:
         warnings.simplefilter("ignore")

@@ -14,13 +14,12 @@ _FRONT_LIMIT = {1: 1, 2: 40, 3: 16, 4: 9}
 
 def nondominated(values: Array) -> NDArray[np.bool_]:
     """Which rows no other row beats (larger is better in every column; of equal rows the first stays)."""
-    at_least = (values[:, None, :] >= values[None, :, :]).all(axis=2)
-    more = (values[:, None, :] > values[None, :, :]).any(axis=2)
-    beaten = (at_least & more).any(axis=0)
-    n = len(values)
-    same_earlier = at_least & at_least.T & (np.arange(n)[:, None] < np.arange(n)[None, :])
-    keep: NDArray[np.bool_] = ~beaten & ~same_earlier.any(axis=0)
-    return keep
+    at_least = np.asarray((values[:, None, :] >= values[None, :, :]).all(axis=2), dtype=bool)
+    more = np.asarray((values[:, None, :] > values[None, :, :]).any(axis=2), dtype=bool)
+    order = np.arange(len(values))
+    earlier_twin = at_least & at_least.T & (order[:, None] < order[None, :])
+    beaten = (at_least & more) | earlier_twin
+    return ~np.asarray(beaten.any(axis=0), dtype=bool)
 
 
 def expected_excess(mean: Array, sd: Array, level: float) -> Array:
@@ -35,9 +34,10 @@ def expected_excess(mean: Array, sd: Array, level: float) -> Array:
 def expected_hypervolume_improvement(mean: Array, sd: Array, front: Array, reference: Array) -> Array:
     """Expected growth of the volume between the front and the reference point, for 1 to 4 independent objectives.
 
-    The region that no front point dominates is cut into the cells of the grid that the front's coordinates span. A value y
-    wins, in each such cell, the part of the cell below y; that part is a product over objectives, so its expectation is a
-    product of differences of `expected_excess` (grid decomposition; Couckuyt, Deschrijver & Dhaene 2014).
+    The region that no front point dominates is cut into the cells of the grid that the front's coordinates span. A
+    value y wins, in each such cell, the part of the cell below y; that part is a product over objectives, so its
+    expectation is a product of differences of `expected_excess` (grid decomposition; Couckuyt, Deschrijver & Dhaene
+    2014).
 
     Args:
         mean: shape (points, objectives); larger is better.

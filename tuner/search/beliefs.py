@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.acquisition import chance_above, nondominated
 from tuner.search.failure_model import FailureModel
-from tuner.search.gp import GaussianProcess
+from tuner.search.fit import Data, Fit, fit
+from tuner.search.gp import GaussianProcess, data_of
 from tuner.search.history import History, Observation
 from tuner.search.kernels import Array, Kernel
 from tuner.search.lattice import Lattice, Points
@@ -21,6 +22,15 @@ MIN_SUCCESSES = 4
 
 _MAX_ROWS = 300
 """A model is fitted to at most so many launches: the best ones and the newest ones; the cost grows with the cube."""
+
+_MAX_FIT_ROWS = 150
+"""Hyperparameters are fitted to at most so many of them."""
+
+_REFIT_EVERY = 4
+_REFIT_ALWAYS_BELOW = 16
+
+FitsKept = dict[str, tuple[tuple[int, ...], Fit]]
+"""Model → the trials that it was fitted to last, and the fit."""
 
 _USUAL_SECONDS = 180.0
 _USUAL_FAILURE_SECONDS = 200.0
@@ -55,16 +65,25 @@ class Beliefs:
     Args:
         lattice: of the engine.
         history: at least `MIN_SUCCESSES` successes.
-        hints: observations of earlier studies, on the scale of this one.
+        fits: what earlier calls have fitted, to be used and added to.
+        hints: observations of earlier studies, their values relative to the baseline there.
     """
 
-    def __init__(self, lattice: Lattice, history: History, hints: Sequence[Observation] = ()) -> None:
+    def __init__(
+        self,
+        lattice: Lattice,
+        history: History,
+        hints: Sequence[Observation] = (),
+        fits: FitsKept | None = None,
+    ) -> None:
+        self._fits = {} if fits is None else fits
         self.lattice = lattice
         self.history = history
         self.costs = Costs.of(history)
         self.failures = FailureModel(lattice, history, self.costs.failure)
         self._kernel = Kernel(lattice)
         rows = _most_telling(history)
+        hints = _from_baseline(hints, history, lattice.baseline)
         self.objectives = tuple(self._model(rows, hints, k) for k in range(history.objectives))
         self.limits = tuple(self._limit_model(rows, k) for k in range(history.limits))
         pending = history.points(history.pending)
@@ -74,20 +93,35 @@ class Beliefs:
 
     def _model(self, rows: Sequence[Observation], hints: Sequence[Observation], k: int) -> GaussianProcess:
         usable = [o for o in [*hints, *rows] if np.isfinite(o.values[k])]
-        return GaussianProcess(
+        data = data_of(
             self._kernel,
             self.history.points(usable),
             np.array([o.values[k] for o in usable]),
             noise=np.array([o.spread[k] ** 2 for o in usable]),
             hints=np.array([o.trial < 0 for o in usable]),
         )
+        return self._fitted(f"objective {k}", usable, data)
 
     def _limit_model(self, rows: Sequence[Observation], k: int) -> GaussianProcess | None:
         usable = [o for o in rows if np.isfinite(o.limits[k])]
         if len(usable) < MIN_SUCCESSES:
             return None
-        points = self.history.points(usable)
-        return GaussianProcess(self._kernel, points, np.array([o.limits[k] for o in usable]))
+        values = np.array([o.limits[k] for o in usable])
+        return self._fitted(f"limit {k}", usable, data_of(self._kernel, self.history.points(usable), values))
+
+    def _fitted(self, what: str, rows: Sequence[Observation], data: Data) -> GaussianProcess:
+        """A model whose hyperparameters are fitted to a round number of its first rows, and kept until the next one.
+
+        So a long study fits every few launches only, and still the history alone decides: a resumed study, which has
+        nothing kept, finds the same.
+        """
+        count = len(rows)
+        if count >= _REFIT_ALWAYS_BELOW:
+            count -= count % _REFIT_EVERY
+        trials = tuple(o.trial for o in rows[:count])
+        if what not in self._fits or self._fits[what][0] != trials:
+            self._fits[what] = trials, fit(self._kernel, data.first(count).last(_MAX_FIT_ROWS))
+        return GaussianProcess(self._kernel, data, self._fits[what][1])
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and standard deviation of the log objectives; shapes (points, objectives)."""
@@ -108,6 +142,15 @@ class Beliefs:
         """The distinct points measured in full."""
         points: Points = np.unique(self.history.points(self.history.successes), axis=0)
         return points
+
+
+def _from_baseline(hints: Sequence[Observation], history: History, baseline: Points) -> list[Observation]:
+    """Hints on the scale of this study: relative to its own baseline; none as long as that was not measured."""
+    own = [o.values for o in history.successes if (o.point == baseline).all()]
+    if not own:
+        return []
+    level = np.mean(own, axis=0)
+    return [replace(hint, values=hint.values + level) for hint in hints]
 
 
 def _most_telling(history: History) -> list[Observation]:

@@ -1,13 +1,14 @@
 """Which settings make a launch fail: rules over single values and pairs of values, weighed against chance.
 
-A *literal* says that a knob is active and has a value (or, on a scale, lies at or beyond one). A *rule* is a literal or a
-pair of literals of two knobs; it may explain a failure when it holds there and at no success. The rules that may explain a
-failure share the blame for it, each by its weight, with chance (a crash that any configuration might have had). A rule that
-explains several failures gains weight with each; one success where it holds lets it off.
+A *literal* says that a knob is active and has a value (or, on a scale, lies at or beyond one). A *rule* is a literal
+or a pair of literals of two knobs; it may explain a failure when it holds there and at no success. The rules that may
+explain a failure share the blame for it, each by its weight, with chance (a crash that any configuration might have
+had). A rule that explains several failures gains weight with each; one success where it holds lets it off.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,12 +29,12 @@ PAIR_PRIOR = 0.001
 CHANCE = 0.04
 """Probability that a launch fails whatever its settings."""
 
-_GROWTH = np.exp(2.0)
+_GROWTH = np.exp(2.5)
 """A rule's weight grows by this factor with each further failure that it explains."""
 
 _GROWTH_LIMIT = np.exp(30.0)
 _MAX_PAIRS = 4000
-_MAX_CUTS = 8
+_MAX_CUTS = 12
 _SUSPECTS_SHOWN = 5
 
 
@@ -46,16 +47,19 @@ class Literal:
     index: int
 
 
-def literals_of(lattice: Lattice) -> list[Literal]:
-    """Every literal that a lattice knows: equality for categories, up to `_MAX_CUTS` cuts both ways for scales."""
+def literals_of(lattice: Lattice, failed: Points) -> list[Literal]:
+    """The literals that may be to blame: every category, and on scales cuts at the values where something failed."""
     found = []
     for i, axis in enumerate(lattice.axes):
-        n = len(axis.values)
         if axis.ordinal:
-            cuts = sorted({round(c) for c in np.linspace(1, n - 1, min(n - 1, _MAX_CUTS))}) if n > 1 else []
-            found += [Literal(i, ">=", c) for c in cuts] + [Literal(i, "<=", c - 1) for c in cuts]
+            values = np.unique(failed[:, i])
+            if len(values) > _MAX_CUTS:
+                values = values[np.unique(np.linspace(0, len(values) - 1, _MAX_CUTS).round().astype(np.int64))]
+            last = len(axis.values) - 1
+            found += [Literal(i, ">=", int(v)) for v in values if v > 0]
+            found += [Literal(i, "<=", int(v)) for v in values if v < last]
         else:
-            found += [Literal(i, "==", v) for v in range(n)]
+            found += [Literal(i, "==", v) for v in range(len(axis.values))]
     return found
 
 
@@ -85,12 +89,17 @@ class FailureModel:
 
     def __init__(self, lattice: Lattice, history: History, failure_seconds: float) -> None:
         self._lattice = lattice
-        self._literals = literals_of(lattice)
-        self._failure_seconds = failure_seconds
         failures = history.failures
+        self._literals = literals_of(lattice, history.points(failures))
+        twins = Counter((literal.axis, literal.op) for literal in self._literals if literal.op != "==")
+        # The cuts of one scale share one value's prior: many of them hold at once.
+        self._single_prior = np.array(
+            [SINGLE_PRIOR / max(1, twins[literal.axis, literal.op]) for literal in self._literals]
+        )
+        self._failure_seconds = failure_seconds
         self._durations = np.array([o.seconds or failure_seconds for o in failures])
         good = self._truths(history.points(history.launched))
-        self._proven = good.any(axis=0)
+        self._proven: Mask = np.asarray(good.any(axis=0))
         self._first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._second = self._first
         self._blame: Array = np.empty((0, 0))
@@ -128,7 +137,7 @@ class FailureModel:
         strongest = np.argsort(-failed_pairs[i, j], kind="stable")[:_MAX_PAIRS]
         self._first = np.concatenate([singles, i[strongest]])
         self._second = np.concatenate([singles, j[strongest]])
-        prior = np.concatenate([np.full(len(singles), SINGLE_PRIOR), np.full(len(strongest), PAIR_PRIOR)])
+        prior = np.concatenate([self._single_prior[singles], np.full(len(strongest), PAIR_PRIOR)])
         covers = (in_bad[:, self._first] * in_bad[:, self._second]).astype(np.float64)
         weight = prior * np.minimum(_GROWTH ** (covers.sum(axis=0) - 1), _GROWTH_LIMIT)
         self._witnesses = covers.sum(axis=0)
@@ -137,7 +146,7 @@ class FailureModel:
     def assess(self, points: Points) -> Risk:
         """The risk at each point: that of the failure whose cause it most likely shares, or that of untried values."""
         truths = self._truths(points)
-        fresh = CHANCE + SINGLE_PRIOR * self._untried(points)
+        fresh = CHANCE + SINGLE_PRIOR * self._untried(truths)
         chance, seconds = np.minimum(fresh, 0.5), np.full(len(points), self._failure_seconds)
         witnesses = np.zeros(len(points))
         if len(self._first):
@@ -150,14 +159,10 @@ class FailureModel:
             witnesses = (holds * self._witnesses).max(axis=1)
         return Risk(chance, seconds, witnesses)
 
-    def _untried(self, points: Points) -> Array:
+    def _untried(self, truths: Mask) -> Array:
         """How many knobs of each point have a category that no working launch had yet."""
-        count = np.zeros(len(points))
-        truths = self._truths(points)
-        for j, literal in enumerate(self._literals):
-            if literal.op == "==" and not self._proven[j]:
-                count += truths[:, j]
-        return count
+        untried = np.array([x.op == "==" for x in self._literals], dtype=bool) & ~self._proven
+        return np.asarray(truths[:, untried].sum(axis=1), dtype=np.float64)
 
     def suspects(self, point: Points) -> Mapping[str, float]:
         """Rules that hold at a point, in words, with the probability that each is real; most probable first."""

@@ -91,5 +91,5 @@ class History:
 
 def unseen(points: Points, seen: frozenset[bytes]) -> Points:
     """The distinct points that were not proposed yet, in lexical order."""
-    distinct = np.unique(points, axis=0)
+    distinct = np.unique(points, axis=0) if points.shape[1] else points[:1]
     return distinct[[row.tobytes() not in seen for row in distinct]]

@@ -41,8 +41,8 @@ class AxisEffect:
 def axis_effects(beliefs: Beliefs, objective: int) -> list[AxisEffect]:
     """The difference between each axis' best and worst tried value, averaged over launched points; largest first.
 
-    Only points where the knob is active count, and only values that a working launch had; an axis with fewer than two such
-    values is left out.
+    Only points where the knob is active count, and only values that a working launch had; an axis with fewer than two
+    such values is left out.
     """
     model = beliefs.objectives[objective]
     worked = beliefs.history.points(beliefs.history.successes)
@@ -63,7 +63,7 @@ def axis_effects(beliefs: Beliefs, objective: int) -> list[AxisEffect]:
     return sorted(found, key=lambda e: -e.effect)
 
 
-def _averages(model: GaussianProcess, around: Points, axis: int, values: Array) -> tuple[Array, Array]:
+def _averages(model: GaussianProcess, around: Points, axis: int, values: Points) -> tuple[Array, Array]:
     """Posterior mean and covariance of the objective averaged over some points, for each value of one axis."""
     moved = np.repeat(around, len(values), axis=0)
     moved[:, axis] = np.tile(values, len(around))

@@ -1,16 +1,17 @@
 """How alike two lattice points are: a sum of one-knob terms plus one product term.
 
-On a log scale the effects of serving knobs are nearly additive, so most of what one launch teaches about a value holds
-whatever the other knobs do. The additive part says that; the product part (a Matérn 5/2 over all knobs, each with its own
-length scale; Rasmussen & Williams 2006, eq. 4.17) holds the interactions that the sum cannot. Additive Gaussian processes:
-Duvenaud, Nickisch & Rasmussen 2011.
+On a log scale the effects of serving knobs are nearly additive, so most of what one launch teaches about a value
+holds whatever the other knobs do. The additive part says that; the product part (a Matérn 5/2 over all knobs, each
+with its own length scale; Rasmussen & Williams 2006, eq. 4.17) holds the interactions that the sum cannot. Additive
+Gaussian processes: Duvenaud, Nickisch & Rasmussen 2011.
 
-Points have few distinct values per knob, so each term is a small table over values; the matrix over points is a product of
-one-hot matrices with those tables, and so are all gradients. That is what makes a fit cheap.
+Points have few distinct values per knob, so each term is a small table over values; the matrix over points is a
+product of one-hot matrices with those tables, and so are all gradients. That is what makes a fit cheap.
 """
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -73,6 +74,14 @@ class Kernel:
         nominal = self.categorical[self._axis_of]
         self._distance = np.where(self._own, np.where(nominal[:, None], differs, gap), 0.0)
 
+    def on_columns(self, columns: Points) -> Kernel:
+        """The same kernel for one-hot rows of which only some columns are kept, e.g. those of values in use."""
+        smaller = copy.copy(self)
+        smaller._axis_of = self._axis_of[columns]
+        smaller._own = self._own[np.ix_(columns, columns)]
+        smaller._distance = self._distance[np.ix_(columns, columns)]
+        return smaller
+
     def one_hot(self, points: Points) -> Array:
         """Shape (points, sum of axis sizes)."""
         hot = np.zeros((len(points), self._total))
@@ -86,7 +95,8 @@ class Kernel:
 
     def _main_table(self, theta: Hyperparameters) -> Array:
         scale, decay = np.exp(theta.main)[self._axis_of], np.exp(theta.main_decay)[self._axis_of]
-        return np.where(self._own, scale[:, None] * np.exp(-decay[:, None] * self._distance), 0.0)
+        value, _ = self._matern(decay[:, None] * self._distance)
+        return np.where(self._own, scale[:, None] * value, 0.0)
 
     def _joint_distance(self, theta: Hyperparameters) -> Array:
         return np.exp(theta.joint_decay)[self._axis_of][:, None] * self._distance
@@ -119,12 +129,12 @@ class Kernel:
 
     def gradient(self, theta: Hyperparameters, hot: Array, weight: Array) -> tuple[Array, Array, Array, float]:
         """Σ weight ∘ ∂K/∂θ for `main`, `main_decay`, `joint_decay` and `joint`; weight is symmetric, (rows, rows)."""
-        table = self._main_table(theta)
         by_value = hot.T @ weight @ hot
-        main = self._per_axis(by_value * table)
-        main_decay = self._per_axis(
-            -by_value * table * np.exp(theta.main_decay)[self._axis_of][:, None] * self._distance
-        )
+        apart = np.exp(theta.main_decay)[self._axis_of][:, None] * self._distance
+        alike, falling = self._matern(apart)
+        scale = np.exp(theta.main)[self._axis_of][:, None]
+        main = self._per_axis(by_value * scale * alike)
+        main_decay = self._per_axis(by_value * scale * falling * apart)
         scaled = self._joint_distance(theta)
         value, slope = self._matern(hot @ scaled @ hot.T)
         height = np.exp(theta.joint)
@@ -133,4 +143,5 @@ class Kernel:
 
     def _per_axis(self, by_value: Array) -> Array:
         rows = np.where(self._own, by_value, 0.0).sum(axis=1)
-        return np.bincount(self._axis_of, weights=rows, minlength=self.dimensions)
+        summed: Array = np.bincount(self._axis_of, weights=rows, minlength=self.dimensions).astype(np.float64)
+        return summed

@@ -176,7 +176,8 @@ class Lattice:
             axis.index(candidate.values[axis.name]) if axis.name in candidate.values else axis.hold
             for axis in self.axes
         ]
-        return self.canonical(np.array([row], dtype=np.int64))[0]
+        point: Points = self.canonical(np.array([row], dtype=np.int64))[0]
+        return point
 
     def decode(self, point: Points) -> Candidate:
         """The candidate that a point stands for."""

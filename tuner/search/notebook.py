@@ -1,8 +1,9 @@
 """The study as Optuna keeps it: how candidates and verdicts become parameters, values, states and attributes.
 
-Knobs are parameters (prefixed by the engine's name when the space has several, with `engine` as a parameter of its own),
-so that Optuna's samplers, dashboard and importance evaluators work on the study as on any other. Failures are told as
-PRUNED with a positive constraint `launch`: samplers ignore FAIL and ask for the same hanging configuration again.
+Knobs are parameters (prefixed by the engine's name when the space has several, with `engine` as a parameter of its
+own), so that Optuna's samplers, dashboard and importance evaluators work on the study as on any other. Failures are
+told as PRUNED with a positive constraint `launch`: samplers ignore FAIL and ask for the same hanging configuration
+again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tuner.domain.conditions import comparisons
 from tuner.domain.outcome import FAILURES, FailureClass
 from tuner.domain.space import Space
 from tuner.domain.values import spell
-from tuner.search.base import Infeasible, Partial, Scored, Verdict
+from tuner.search.base import Infeasible, Partial, PriorObservation, Scored, Verdict
 from tuner.search.history import Ending, History, Observation
 from tuner.search.lattice import Axis, Lattice, Points
 
@@ -32,6 +33,8 @@ _CANDIDATE = "candidate"
 _INACTIVE = "inactive"
 _VERDICT = "verdict"
 _STEP_TOLERANCE = 1e-9
+_DIGITS = 10
+"""Optuna counts steps in decimals: 0.05 must not be 0.050000000000000044."""
 
 
 class Notebook:
@@ -66,7 +69,8 @@ class Notebook:
             low, high = axis.values[0], axis.values[-1]
             if isinstance(step, int):
                 return IntDistribution(int(low or 0), int(high or 0), step=step)
-            return FloatDistribution(float(low or 0), float(high or 0), step=step)
+            first, last = (round(float(end or 0), _DIGITS) for end in (low, high))
+            return FloatDistribution(first, last, step=step)
         return CategoricalDistribution(self._labels[engine, axis.name])
 
     def parameters(self, engine: str, point: Points) -> dict[str, Any]:
@@ -187,6 +191,24 @@ class Notebook:
         ]
         return np.array(logs)
 
+    def hints(self, earlier: Iterable[PriorObservation]) -> dict[str, list[Observation]]:
+        """Results of earlier studies by engine: log ratios to the baseline there, -1 for a trial number."""
+        found: dict[str, list[Observation]] = {engine: [] for engine in self.lattices}
+        for hint in earlier:
+            lattice = self.lattices.get(hint.candidate.engine)
+            if lattice is not None:
+                found[hint.candidate.engine].append(
+                    Observation(
+                        trial=-1,
+                        point=lattice.encode(hint.candidate),
+                        ending=Ending.SCORED,
+                        values=self.gains(hint.ratios),
+                        limits=np.full(len(self.limits), np.nan),
+                        spread=np.full(len(self.objectives), hint.doubt),
+                    )
+                )
+        return found
+
     def value(self, objective: int, gain: float) -> float:
         """The inverse of `gains` for one objective."""
         return math.exp(gain if self.objectives[objective].maximize else -gain)
@@ -241,7 +263,7 @@ def _even_step(axis: Axis) -> int | float | None:
     steps = np.diff(numbers)
     if steps[0] <= 0 or not np.allclose(steps, steps[0], rtol=0, atol=_STEP_TOLERANCE * steps[0] + 1e-12):
         return None
-    return int(steps[0]) if all(isinstance(v, int) for v in numbers) else float(steps[0])
+    return int(steps[0]) if all(isinstance(v, int) for v in numbers) else round(float(steps[0]), _DIGITS)
 
 
 def _dependency_order(lattice: Lattice) -> list[int]:

@@ -33,8 +33,8 @@ def random_points(lattice: Lattice, count: int, rng: Generator) -> Points:
 def every_point(lattice: Lattice) -> Points:
     """All allowed canonical points, each once, in lexical order."""
     grid = np.array(list(itertools.product(*(range(size) for size in lattice.sizes))), dtype=np.int64)
-    points: Points = np.unique(lattice.canonical(grid.reshape(-1, lattice.dimensions)), axis=0)
-    return points[lattice.allowed(points)]
+    points = lattice.canonical(grid.reshape(max(1, len(grid)), lattice.dimensions))
+    return unseen(points[lattice.allowed(points)], frozenset())
 
 
 def any_unseen(lattice: Lattice, seen: frozenset[bytes], rng: Generator) -> Points | None:

@@ -15,7 +15,7 @@ from tuner.search.acquisition import (
     nondominated,
 )
 from tuner.search.base import SpaceExhausted
-from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs
+from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs, FitsKept
 from tuner.search.failure_model import FailureModel
 from tuner.search.history import Ending, History, Observation
 from tuner.search.kernels import Array
@@ -29,12 +29,11 @@ class Aims:
     """What the search is after.
 
     Attributes:
-        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to count.
-        reference: share of the baseline's values from which the front's volume is reckoned.
-        front_share: share of the launches that go for the front as a whole; the others go for the lead objective.
-        together: changes of the baseline in one launch of the start.
-        barred: a candidate that fails with more than this probability is taken only when nothing else is left.
-        pool: candidates scored at each ask.
+        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to
+        count. reference: share of the baseline's values from which the front's volume is reckoned. front_share: share
+        of the launches that go for the front as a whole; the others go for the lead objective. together: changes of
+        the baseline in one launch of the start. barred: a candidate that fails with more than this probability is
+        taken only when nothing else is left. pool: candidates scored at each ask.
     """
 
     keep: float = 0.97
@@ -42,8 +41,13 @@ class Aims:
     front_share: float = 0.5
     margin: float = 2.0
     together: int = 2
+    moving: bool = True
     barred: float = 0.5
     pool: int = 1200
+
+
+_LAST = 1e6
+"""Taken off a barred candidate's worth: any other candidate comes before it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,7 @@ class Proposer:
         self._seed = seed
         self._aims = aims or Aims()
         self._hints = tuple(hints)
+        self._fits: FitsKept = {}
 
     def propose(self, history: History) -> Choice:
         """The next point.
@@ -88,7 +93,7 @@ class Proposer:
         rng = np.random.default_rng([self._seed, len(history.all)])
         if len(history.successes) < MIN_SUCCESSES:
             return self._at_random(history, rng, "at random: too few launches have worked for a model")
-        beliefs = Beliefs(self._lattice, history, self._hints)
+        beliefs = Beliefs(self._lattice, history, self._hints, self._fits)
         return self._by_model(beliefs, rng)
 
     def _baseline_again(self, history: History) -> Choice | None:
@@ -102,10 +107,21 @@ class Proposer:
     def _start(self, history: History) -> Choice | None:
         failures = FailureModel(self._lattice, history, Costs.of(history).failure)
         order = np.random.default_rng([self._seed, 0])
-        point = next_start(self._lattice, history, failures, order, together=self._aims.together)
+        base = self._incumbent(history) if self._aims.moving else self._lattice.baseline
+        point = next_start(self._lattice, history, failures, order, base=base, together=self._aims.together)
         if point is None:
             return None
         return Choice(point, "the start: a first look at values that no launch has shown yet")
+
+    def _incumbent(self, history: History) -> Points:
+        """The launched point with the best first objective of those that seem to keep the others; else the baseline."""
+        baseline = self._lattice.baseline
+        own = [o.values for o in history.successes if (o.point == baseline).all()]
+        if not own:
+            return baseline
+        floor = np.mean(own, axis=0) + np.log(self._aims.keep)
+        kept = [o for o in history.successes if (o.values[1:] >= floor[1:]).all() and not (o.limits > 0).any()]
+        return max(kept, key=lambda o: float(o.values[0]), default=history.successes[0]).point
 
     def _at_random(self, history: History, rng: Generator, why: str) -> Choice:
         point = any_unseen(self._lattice, history.seen(), rng)
@@ -186,7 +202,9 @@ class _Goal:
             gain = gain + 1e-15
         gain = gain * self._beliefs.keeps_limits(points)
         risk = self._beliefs.failures.assess(points)
-        seconds = self._beliefs.costs.success * (1 - risk.chance) + risk.seconds * risk.chance
+        # A launch that fails fast saves time, but it uses up a trial of the budget all the same.
+        success = self._beliefs.costs.success
+        seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
         worth: Array = gain * (1 - risk.chance) / seconds
         barred = (risk.chance > self._aims.barred) & (risk.witnesses > 1)
-        return np.where(barred, worth * 1e-6, worth)
+        return np.where(barred, worth - _LAST, worth)

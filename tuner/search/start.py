@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.random import Generator
 
@@ -11,6 +13,9 @@ from tuner.search.lattice import Lattice, Points
 
 Change = tuple[int, int]
 """Axis and the index to put it to."""
+
+_LONGEST = 24
+"""The start takes at most so many launches; with more changes than that, several share a launch."""
 
 SUSPECT = 0.5
 """A point that fails with more than this probability is left to later."""
@@ -35,12 +40,14 @@ def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
 
 
 def next_start(
-    lattice: Lattice, history: History, failures: FailureModel, rng: Generator, *, together: int
+    lattice: Lattice, history: History, failures: FailureModel, rng: Generator, *, base: Points, together: int
 ) -> Points | None:
-    """The next point of the start: up to `together` changes of the baseline that no working launch has shown yet.
+    """The next point of the start: up to `together` changes of a base that no working launch has shown yet.
 
     A change whose launch failed is tried again alone, unless it is the suspect. None when the start is over.
     """
+    if len(history.all) > _LONGEST:
+        return None
     shown = {
         (i, int(o.point[i]))
         for o in history.all
@@ -48,22 +55,26 @@ def next_start(
         for i in range(lattice.dimensions)
     }
     failed = {(i, int(o.point[i])) for o in history.failures for i in range(lattice.dimensions)}
-    open_changes = [change for change in telling_changes(lattice, rng) if change not in shown]
+    changes = telling_changes(lattice, rng)
+    together = max(together, math.ceil(len(changes) / _LONGEST))
+    open_changes = [change for change in changes if change not in shown]
     fresh = [change for change in open_changes if change not in failed]
     seen = history.seen()
     for queue, size in ((fresh, together), (open_changes, 1)):
         for first in queue:
-            point = _combine(lattice, [first, *[c for c in queue if c != first]], size)
-            if point is None or point.tobytes() in seen:
-                continue
-            if failures.assess(point[None]).chance[0] <= SUSPECT:
-                return point
+            in_turn = [first, *[c for c in queue if c != first]]
+            for start in (base, lattice.baseline):
+                point = _combine(lattice, start, in_turn, size)
+                if point is None or point.tobytes() in seen:
+                    continue
+                if failures.assess(point[None]).chance[0] <= SUSPECT:
+                    return point
     return None
 
 
-def _combine(lattice: Lattice, changes: list[Change], size: int) -> Points | None:
-    """The baseline with the first change and as many of the others as fit beside it; None if the first does not fit."""
-    point = lattice.baseline
+def _combine(lattice: Lattice, base: Points, changes: list[Change], size: int) -> Points | None:
+    """The base with the first change and as many of the others as fit beside it; None if the first does not fit."""
+    point = base
     taken: list[Change] = []
     for axis, index in changes:
         if len(taken) == size:
@@ -75,7 +86,7 @@ def _combine(lattice: Lattice, changes: list[Change], size: int) -> Points | Non
         trial = lattice.canonical(trial[None])[0]
         kept = all(trial[a] == i for a, i in [*taken, (axis, index)])
         # One change must not switch another knob off or on: what moved could not be told apart.
-        clean = (trial != lattice.baseline).sum() == len(taken) + 1
+        clean = (trial != base).sum() == len(taken) + 1
         if kept and clean and lattice.allowed(trial[None])[0]:
             point = trial
             taken.append((axis, index))

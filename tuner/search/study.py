@@ -83,17 +83,23 @@ def open_search(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return _open(space, storage_url, study_name, baselines, seed, sampler)
+        return _open(space, storage_url, study_name, baselines, seed, sampler, hints)
 
 
 def _open(
-    space: Space, storage_url: str | None, study_name: str, baselines: Mapping[str, Candidate], seed: int, sampler: str
+    space: Space,
+    storage_url: str | None,
+    study_name: str,
+    baselines: Mapping[str, Candidate],
+    seed: int,
+    sampler: str,
+    hints: Sequence[PriorObservation],
 ) -> Search:
     lattices = {engine: Lattice(space, engine, baselines[engine]) for engine in space.engines if engine in baselines}
     notebook = Notebook(space, lattices)
     chosen: optuna.samplers.BaseSampler
     if sampler == DEFAULT:
-        chosen = TunerSampler(notebook, seed=seed)
+        chosen = TunerSampler(notebook, seed=seed, hints=notebook.hints(hints))
     else:
         chosen = optuna_sampler(
             sampler, seed=seed, distributions=notebook.distributions, objectives=len(notebook.objectives)
@@ -107,7 +113,9 @@ def _open(
 def _storage(url: str | None) -> BaseStorage:
     if url is None:
         return InMemoryStorage()
-    arguments = {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}} if url.startswith("sqlite") else {}
+    # A server that restarted has cut the pooled connections: each is tried before it is used.
+    is_sqlite = url.startswith("sqlite")
+    arguments = {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
     try:
         return RDBStorage(url, engine_kwargs=arguments)
     except Exception as error:  # SQLAlchemy and each driver raise their own

@@ -1,0 +1,283 @@
+"""The search as a study's loop drives it: ask, tell, resume."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from support.search_spaces import BASELINE, ENGINE, KNOBS, candidate, space
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.outcome import FailureClass
+from tuner.domain.space import Space
+from tuner.domain.trial import Purpose
+from tuner.errors import InternalError, StudyError, UserError
+from tuner.search.base import Infeasible, Partial, PriorObservation, Scored, SpaceExhausted, Verdict
+from tuner.search.study import Search, delete_search, open_search
+
+SPACE = space()
+
+
+def opened(url: str | None = None, of: Space = SPACE, **more: Any) -> Search:
+    baselines = {engine: candidate(of, BASELINE, engine) for engine in of.engines}
+    return open_search(of, storage_url=url, study_name="s", baselines=baselines, **more)
+
+
+def verdict(of: Candidate) -> Verdict:
+    """A made-up machine: steps help single-stream and cost throughput; flashinfer hangs."""
+    if of.values["backend"] == "flashinfer":
+        return Infeasible(FailureClass.NCCL_HANG, 600)
+    steps = float(of.values["steps"] or 0)
+    return Scored((60 + 3 * steps, 2000 - 20 * steps + 10 * float(of.values["fraction"] or 0)), seconds=180)
+
+
+def run(search: Search, launches: int) -> list[tuple[int, Candidate]]:
+    asked = []
+    for _ in range(launches):
+        proposal = search.ask()
+        asked.append((proposal.trial, proposal.candidate))
+        search.tell(proposal.trial, verdict(proposal.candidate))
+    return asked
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/study.db"
+
+
+def stored(url: str) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="s", storage=url).trials
+
+
+def test_the_baseline_is_asked_first_as_it_is() -> None:
+    proposal = opened().ask()
+    assert proposal.purpose is Purpose.BASELINE
+    assert proposal.candidate == candidate(SPACE)
+
+
+def test_a_resumed_study_asks_what_an_uninterrupted_one_would(url: str) -> None:
+    whole = run(opened(), 26)
+    parts = run(opened(url), 11) + run(opened(url), 9) + run(opened(url), 6)
+    assert parts == whole
+
+
+def test_another_seed_asks_for_other_candidates() -> None:
+    assert run(opened(seed=1), 8) != run(opened(seed=2), 8)
+
+
+def test_knobs_are_optuna_parameters_and_inactive_ones_are_left_out(url: str) -> None:
+    search = opened(url)
+    search.enqueue(candidate(SPACE, {**BASELINE, "graph": False}), Purpose.SEARCH)
+    run(search, 2)
+    first, second = stored(url)
+    assert first.params == {
+        "backend": "triton", "graph": "on", "graph_size": "32", "steps": 1, "fraction": 0.8, "channels": "unset"
+    }  # fmt: skip
+    assert "graph_size" not in second.params
+    assert second.user_attrs["inactive"] == {"graph_size": "8"}
+
+
+def test_a_failure_is_told_as_pruned_with_a_broken_constraint_and_never_as_a_number(url: str) -> None:
+    search = opened(url)
+    proposal = search.ask()
+    search.tell(proposal.trial, Infeasible(FailureClass.OOM_RUNTIME, 45))
+    (trial,) = stored(url)
+    assert trial.state is optuna.trial.TrialState.PRUNED
+    assert trial.values is None
+    assert trial.constraints["launch"] > 0
+
+
+def test_a_failure_of_the_machine_teaches_nothing_and_its_candidate_may_come_again(url: str) -> None:
+    search = opened(url)
+    proposal = search.ask()
+    search.tell(proposal.trial, Infeasible(FailureClass.GPU_BUSY))
+    assert stored(url)[0].state is optuna.trial.TrialState.FAIL
+    assert stored(url)[0].constraints == {}
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -5.0])
+def test_a_value_that_is_no_positive_number_makes_the_trial_infeasible(url: str, bad: float) -> None:
+    search = opened(url)
+    proposal = search.ask()
+    search.tell(proposal.trial, Scored((60.0, bad)))
+    assert stored(url)[0].state is optuna.trial.TrialState.PRUNED
+
+
+def test_a_trial_measured_in_part_is_no_failure(url: str) -> None:
+    search = opened(url)
+    proposal = search.ask()
+    search.tell(proposal.trial, Partial((60.0, None), "slower than the best beyond noise"))
+    (trial,) = stored(url)
+    assert trial.state is optuna.trial.TrialState.PRUNED
+    assert trial.constraints["launch"] <= 0
+    run(search, 25)
+
+
+def test_limits_are_constraints_and_are_kept_in_the_end() -> None:
+    limit = {"metric": "output_tok_s", "level": 128, "min": 1950}
+    limited = space(KNOBS, limits=[limit])
+    search = opened(of=limited)
+    steps = []
+    for _ in range(30):
+        proposal = search.ask()
+        found = verdict(proposal.candidate)
+        if isinstance(found, Scored):
+            broken = (1950 - found.values[1]) / 1950
+            found = Scored(found.values, {limited.limits[0].label: broken}, seconds=180)
+            steps.append((float(proposal.candidate.values["steps"] or 0), broken))
+        search.tell(proposal.trial, found)
+    assert max(s for s, broken in steps if broken <= 0) == 2.0
+    assert sum(broken > 0 for _, broken in steps[-8:]) <= 5
+
+
+def test_metrics_and_objective_names_are_there_for_the_dashboard(url: str) -> None:
+    search = opened(url)
+    proposal = search.ask()
+    search.tell(proposal.trial, Scored((60.0, 2000.0), metrics={"ttft_p99_ms@128": 900.0, "odd": math.nan}))
+    study = optuna.load_study(study_name="s", storage=url)
+    assert study.metric_names == ["single_stream", "throughput"]
+    assert study.trials[0].user_attrs["ttft_p99_ms@128"] == 900.0
+
+
+def test_what_was_asked_and_not_told_is_pending_across_a_restart(url: str) -> None:
+    proposal = opened(url).ask()
+    again = opened(url)
+    assert again.pending == {proposal.trial: proposal.candidate}
+    again.tell(proposal.trial, verdict(proposal.candidate))
+    assert again.pending == {}
+
+
+def test_an_abandoned_proposal_may_come_again() -> None:
+    knobs = {"a": {"values": ["x", "y"], "flag": "--a"}}
+    small = space(knobs)
+    search = open_search(small, storage_url=None, study_name="s", baselines={ENGINE: candidate(small, {"a": "x"})})
+    search.tell(search.ask().trial, Scored((1.0, 1.0)))
+    first = search.ask()
+    search.abandon(first.trial)
+    assert search.ask().candidate == first.candidate
+
+
+def test_an_enqueued_candidate_comes_next_even_a_known_one() -> None:
+    search = opened()
+    run(search, 5)
+    search.enqueue(candidate(SPACE), Purpose.SENTINEL)
+    proposal = search.ask()
+    assert (proposal.candidate, proposal.purpose) == (candidate(SPACE), Purpose.SENTINEL)
+    assert proposal.why
+
+
+def test_a_trial_is_told_once() -> None:
+    search = opened()
+    run(search, 1)
+    with pytest.raises(InternalError):
+        search.tell(0, Scored((1.0, 1.0)))
+    with pytest.raises(InternalError):
+        search.tell(7, Scored((1.0, 1.0)))
+
+
+def test_the_number_of_values_must_fit_the_objectives() -> None:
+    search = opened()
+    with pytest.raises(InternalError):
+        search.tell(search.ask().trial, Scored((1.0,)))
+
+
+def test_a_name_taken_by_a_study_with_other_objectives_is_refused(url: str) -> None:
+    opened(url)
+    with pytest.raises(StudyError):
+        opened(url, of=space(KNOBS, objectives=[{"metric": "output_tok_s", "level": 1}]))
+
+
+def test_a_misspelled_sampler_is_an_error_with_a_suggestion() -> None:
+    with pytest.raises(UserError) as caught:
+        opened(sampler="tep")
+    assert caught.value.hint is not None
+    assert "tpe" in caught.value.hint
+
+
+def test_deleting_a_search_twice_is_no_error(url: str) -> None:
+    run(opened(url), 2)
+    delete_search(url, "s")
+    delete_search(url, "s")
+    assert opened(url).ask().purpose is Purpose.BASELINE
+
+
+def test_two_engines_share_the_budget_and_one_that_is_used_up_leaves_its_share() -> None:
+    two = Space.model_validate(
+        {
+            "name": "two",
+            "model": "m",
+            "engines": {
+                "sglang": {"knobs": {"a": {"int": {"low": 1, "high": 9}, "flag": "--a"}}},
+                "vllm": {"knobs": {"b": {"switch": True, "flag": "--b"}}},
+            },
+        }
+    )
+    baselines = {"sglang": Candidate.of(two, "sglang", {"a": 1}), "vllm": Candidate.of(two, "vllm", {"b": True})}
+    search = open_search(two, storage_url=None, study_name="s", baselines=baselines)
+    engines = []
+    with pytest.raises(SpaceExhausted):
+        for _ in range(99):
+            proposal = search.ask()
+            engines.append(proposal.candidate.engine)
+            search.tell(proposal.trial, Scored((1.0, 1.0)))
+    assert engines[:4].count("vllm") == 2
+    assert (engines.count("vllm"), engines.count("sglang")) == (2, 9)
+
+
+def test_a_proposal_of_the_model_can_be_explained(url: str) -> None:
+    search = opened(url)
+    trial, proposed = run(search, 26)[-1]
+    explained = opened(url).explain(trial)
+    assert explained.candidate == proposed
+    assert [p.objective for p in explained.predictions] == ["single_stream", "throughput"]
+    assert all(p.low < p.center < p.high for p in explained.predictions)
+    assert explained.failure_chance is not None
+    with pytest.raises(StudyError):
+        search.explain(999)
+
+
+def test_importance_finds_the_knob_that_matters() -> None:
+    search = opened()
+    run(search, 26)
+    ranked = [item for item in search.importance() if item.objective == "single_stream"]
+    assert ranked[0].knob == "steps"
+    assert ranked[0].low <= ranked[0].effect <= ranked[0].high
+    assert ranked[0].effect == pytest.approx(81 / 63 - 1, abs=0.08)
+
+
+def test_little_is_left_to_win_once_the_best_is_known() -> None:
+    search = opened()
+    run(search, 3)
+    assert search.remaining_gain() is None
+    run(search, 37)
+    left = search.remaining_gain()
+    assert left is not None
+    assert left.expected <= left.upper or left.upper == 0
+    assert left.upper < 0.03
+
+
+def test_only_what_is_beaten_beyond_noise_is_clearly_worse() -> None:
+    search = opened()
+    assert not search.is_clearly_worse(search.ask().trial, (1.0, None))
+    search.tell(0, verdict(candidate(SPACE)))
+    run(search, 25)
+    trial = search.ask().trial
+    assert search.is_clearly_worse(trial, (20.0, None))
+    assert not search.is_clearly_worse(trial, (75.0, None))
+    assert not search.is_clearly_worse(trial, (None, None))
+
+
+def test_results_of_an_earlier_study_lead_to_its_best_sooner() -> None:
+    hints = [
+        PriorObservation(candidate(SPACE, {**BASELINE, "steps": s}), ((60 + 3 * s) / 63, (2000 - 20 * s) / 1980), 0.01)
+        for s in range(2, 9)
+    ]
+
+    def first_of_steps(search: Search, wanted: float) -> int:
+        return next(i for i, (_, c) in enumerate(run(search, 40)) if float(c.values["steps"] or 0) >= wanted)
+
+    warm, cold = opened(hints=hints), opened()
+    assert first_of_steps(warm, 3) <= first_of_steps(cold, 3)
