@@ -149,6 +149,7 @@ class Api:
         if self._scheduler.running or self._scheduler.waiting:
             connection.send(400, b"Cache not flushed because there are pending or running requests.\n", "text/plain")
         else:
+            self._scheduler.forget()
             connection.send(200, b"Cache flushed.\n", "text/plain")
 
     def _metrics(self, _request: Request, connection: Connection) -> None:

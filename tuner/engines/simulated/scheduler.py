@@ -28,7 +28,7 @@ _CHUNKS_PER_SECOND = 8000
 _SHORTEST_WAIT_S = 0.001
 _EARLY_S = 0.0005
 """Event loops wake on whole milliseconds; half of one early keeps the mean error at zero."""
-_REACTION_S = 0.025
+_REACTION_S = 0.03
 """An arrival later than this (real seconds) after the last event is no reaction to it."""
 _QUIET_S = 0.004
 """With a time scale, decoding waits until no request has come or ended for so long (real seconds)."""
@@ -174,6 +174,11 @@ class Scheduler:
             self.waiting.remove(job)
         elif self._activity is not None and self._activity.prefilled and job in self._activity.prefilled:
             self._activity.prefilled.remove(job)
+
+    def forget(self) -> None:
+        """What comes next is no reaction to what was: a client that flushes the cache begins something new."""
+        self._completions.clear()
+        self._burst = (-math.inf, -math.inf)
 
     def freeze(self) -> None:
         """Stop all generation for good, as a deadlocked engine does."""

@@ -137,6 +137,20 @@ def test_the_client_s_own_time_is_not_multiplied_by_the_time_scale(sm120: SimMod
     assert loop.rate(20.0) == pytest.approx(63.6, rel=5e-3)
 
 
+@pytest.mark.parametrize("flushes", [True, False])
+def test_after_a_flush_a_request_counts_from_when_it_came(sm120: SimModel, flushes: bool) -> None:
+    world = World()
+    engine = scheduler(sm120, world, scale=20.0)
+    ClosedLoop(world, engine, requests=1).run(1)
+    if flushes:
+        engine.forget()
+    world.now += 0.01
+    came = engine.now
+    job = Job(PROMPT, ANSWER, lambda _n: None)
+    engine.submit(job)
+    assert (job.ready_at > came) is flushes
+
+
 def test_a_burst_that_takes_time_to_send_is_one_burst(sm120: SimModel) -> None:
     world = World()
     loop = ClosedLoop(world, scheduler(sm120, world, scale=20.0), requests=512, spread_s=0.0002).run(128)
