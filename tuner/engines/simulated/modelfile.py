@@ -116,7 +116,7 @@ class AllReduce:
 
 @dataclass(frozen=True, slots=True)
 class Graphs:
-    """CUDA graphs: ms lost per step without one, ms lost to padding, and memory for the captured sizes."""
+    """CUDA graphs: ms lost per step without one, and ms lost to padding where the largest is far too large."""
 
     eager: Pair
     padding: float
