@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -107,16 +108,18 @@ def gain_over(value: Estimate, baseline: Estimate) -> Gain | None:
     return Gain(ratio, ratio * math.exp(-down), ratio * math.exp(up))
 
 
-def beats(a: Standing, b: Standing, goals: Sequence[Objective]) -> bool:
+def beats(a: Standing, b: Standing, maximize: Sequence[bool]) -> bool:
     """Whether `a` is at least as good as `b` on every objective, and better beyond noise on at least one.
+
+    `maximize` holds each objective's direction.
 
     So two configurations that noise cannot tell apart both stay. Beyond noise: the difference exceeds the half-width
     of its own 95 % interval, which is made of both intervals' in squares (see `gain_over`); without intervals, any
     difference counts.
     """
     beyond = False
-    for own, other, goal in zip(a.values, b.values, goals, strict=True):
-        better, worse = (own, other) if goal.maximize else (other, own)
+    for own, other, more_is_better in zip(a.values, b.values, maximize, strict=True):
+        better, worse = (own, other) if more_is_better else (other, own)
         difference = better.center - worse.center
         if difference < 0:
             return False
@@ -146,12 +149,20 @@ class Front:
     def of(cls, goals: Sequence[Objective], standings: Sequence[Standing]) -> Front:
         """Sort configurations into members, beaten and infeasible."""
         feasible = [standing for standing in standings if standing.feasible]
-        members = [s for s in feasible if not any(beats(other, s, goals) for other in feasible)]
-        ordered = sorted(members, key=lambda s: (_badness(s, goals, 0), s.trial))
+        ordered = sorted(feasible, key=lambda s: (_badness(s, goals, 0), s.trial))
+        # Whoever beats a standing is no worse on the first objective, and mostly among the first.
+        firsts = [_badness(s, goals, 0) for s in ordered]
+        rivals = (ordered[: bisect.bisect_right(firsts, first)] for first in firsts)
+        directions = [goal.maximize for goal in goals]
+        beaten = {
+            s.trial
+            for s, some in zip(ordered, rivals, strict=True)
+            if any(beats(other, s, directions) for other in some)
+        }
         return cls(
             goals=tuple(goals),
-            members=tuple(ordered),
-            beaten=tuple(s for s in feasible if s not in members),
+            members=tuple(s for s in ordered if s.trial not in beaten),
+            beaten=tuple(s for s in feasible if s.trial in beaten),
             infeasible=tuple(s for s in standings if not s.feasible),
             baseline=next((s for s in standings if s.is_baseline), None),
         )

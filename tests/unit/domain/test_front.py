@@ -56,8 +56,8 @@ class TestBeating:
 
     def test_noise_of_both_sides_adds_in_squares(self) -> None:
         a = standing(1, near(100, 3), 1.0)
-        assert not beats(standing(2, near(104.9, 4), 1.0), a, GOALS)
-        assert beats(standing(2, near(105.1, 4), 1.0), a, GOALS)
+        assert not beats(standing(2, near(104.9, 4), 1.0), a, [True, True])
+        assert beats(standing(2, near(105.1, 4), 1.0), a, [True, True])
 
     def test_lower_latency_is_better(self) -> None:
         goals = (ALONE, LATENCY)
@@ -80,8 +80,8 @@ class TestBeating:
         standings = [standing(i, *(near(c, h) for c, h in row)) for i, row in enumerate(drawn)]
         front = Front.of(GOALS, standings)
         assert front.members
-        assert all(any(beats(other, s, GOALS) for other in standings) for s in front.beaten)
-        assert not any(beats(other, s, GOALS) for s in front.members for other in standings)
+        assert all(any(beats(other, s, [True, True]) for other in standings) for s in front.beaten)
+        assert not any(beats(other, s, [True, True]) for s in front.members for other in standings)
         for index in range(len(GOALS)):  # the best measured value of each objective is never lost
             best = max(s.values[index].center for s in standings)
             assert max(s.values[index].center for s in front.members) == best
