@@ -117,14 +117,10 @@ class Study:
                 if attempt.state is not AttemptState.RUNNING or attempt.trial in struck:
                     continue
                 record = LaunchRecord.read(Path(attempt.run_dir) / FILE)
-                if record is not None and self._may_strike(record):
+                if record is not None and record.server is not None and is_alive(record.server):
                     return attempt, record
             time.sleep(0.2)
         raise RuntimeError(f"no trial ran for {_PATIENCE_S:.0f} s: see {self.folder / 'coordinator.log'}")
-
-    def _may_strike(self, record: LaunchRecord) -> bool:
-        runs = record.server is not None and is_alive(record.server)
-        return runs and (self.cluster is None or self.cluster.hosts(record.worker.pid))
 
     def end(self) -> None:
         """Wait for the study's end, and make sure of it."""
@@ -161,19 +157,23 @@ def _until_gone(record: LaunchRecord) -> float:
     return time.monotonic() - began
 
 
-def _strikes(study: Study, injections: int, strike: Callable[[LaunchRecord], float]) -> list[Strike]:
-    struck: dict[int, Strike] = {}
+def _strikes(study: Study, injections: int, strike: Callable[[LaunchRecord], float | None]) -> list[Strike]:
+    """Strike until there were so many injections; a strike that returns None does not count as one."""
+    strikes: list[Strike] = []
+    struck: set[int] = set()
     study.start()
     try:
-        while len(struck) < injections:
-            attempt, record = study.next_victim(set(struck))
+        while len(strikes) < injections:
+            attempt, record = study.next_victim(struck)
             time.sleep(random.uniform(0.0, 0.8))
-            struck[attempt.trial] = Strike(attempt.trial, strike(record))
+            struck.add(attempt.trial)
+            if (seconds := strike(record)) is not None:
+                strikes.append(Strike(attempt.trial, seconds))
         study.end()
     finally:
         if study.coordinator.poll() is None:
             study.kill()
-    return list(struck.values())
+    return strikes
 
 
 def coordinator_killed(folder: Path, injections: int) -> list[Judged]:
@@ -204,10 +204,14 @@ def ray_worker_killed(folder: Path, injections: int) -> list[Judged]:
 def node_killed(folder: Path, injections: int) -> list[Judged]:
     """SIGKILL to a whole Ray node of a cluster on this machine, which then gets a new one."""
     with Cluster(folder) as cluster:
-        # Where Ray places a trial is chance: some land on the head, which is not struck.
-        study = Study(folder, f"sqlite:///{folder / 'tuner.db'}", 3 * injections + _SPARE_TRIALS, cluster)
+        study = Study(folder, f"sqlite:///{folder / 'tuner.db'}", 2 * injections + _SPARE_TRIALS, cluster)
 
-        def strike(record: LaunchRecord) -> float:
+        def strike(record: LaunchRecord) -> float | None:
+            if not cluster.hosts(record.worker.pid):
+                # Ray chose the coordinator's own node: have it choose again.
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(record.worker.pid, signal.SIGKILL)
+                return None
             cluster.kill_node_of(record.worker.pid)
             seconds = _until_gone(record)
             cluster.add_node()

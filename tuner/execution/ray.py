@@ -20,6 +20,7 @@ from tuner.errors import MachineUnfit
 from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
 
 _CONNECT_TIMEOUT_S = 60.0
+_PLACE_AGAIN_S = 1.0
 _TEARDOWN_GRACE_S = 60.0
 _EVENT_INTERVAL_S = 0.25
 
@@ -152,16 +153,22 @@ class RayExecutor:
     def _new_actor(self) -> Any:
         import ray
 
-        # Two threads beside the trial's own: one for events, one for cancel.
-        actor = ray.remote(TrialWorker).options(num_cpus=0, num_gpus=self._gpus, max_concurrency=3).remote()
-        try:
-            ray.get(actor.ping.remote(), timeout=_CONNECT_TIMEOUT_S)
-        except ray.exceptions.RayError as error:
-            raise MachineUnfit(
-                f"no Ray worker with {self._gpus} GPUs came up within {_CONNECT_TIMEOUT_S:.0f} s",
-                hint="is tuner installed on every node, and are the GPUs free?",
-            ) from error
-        return actor
+        deadline = time.monotonic() + _CONNECT_TIMEOUT_S
+        while True:
+            # Two threads beside the trial's own: one for events, one for cancel.
+            actor = ray.remote(TrialWorker).options(num_cpus=0, num_gpus=self._gpus, max_concurrency=3).remote()
+            try:
+                ray.get(actor.ping.remote(), timeout=max(1.0, deadline - time.monotonic()))
+            except ray.exceptions.RayError as error:
+                # Ray places actors on a lost node until it has noticed the loss, which takes it some 15 s.
+                if time.monotonic() < deadline:
+                    time.sleep(_PLACE_AGAIN_S)
+                    continue
+                raise MachineUnfit(
+                    f"no Ray worker with {self._gpus} GPUs came up within {_CONNECT_TIMEOUT_S:.0f} s",
+                    hint="is tuner installed on every node, and are the GPUs free?",
+                ) from error
+            return actor
 
     def submit(self, request: TrialRequest) -> None:
         """Queue a trial."""
