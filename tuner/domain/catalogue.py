@@ -176,7 +176,7 @@ class FlagCatalogue:
 def closest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str | None:
     """The known word most like a mistyped one, or None when none is near."""
     by_lower = {str(name).lower(): str(name) for name in known}
-    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.6)
+    found = difflib.get_close_matches(word.lower(), list(by_lower), n=1, cutoff=0.7)
     return by_lower[found[0]] if found else None
 
 

@@ -36,6 +36,11 @@ class Denied:
     reason: str
     instead: str | None = None
 
+    @property
+    def hint(self) -> str | None:
+        """What to do, as a phrase."""
+        return f"use {self.instead}" if self.instead else None
+
     def matches(self, value: Value) -> bool:
         """Whether a value of this setting is denied."""
         return value is not None and self.denies(spell(value).strip().lower())

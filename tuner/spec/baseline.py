@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec
-from tuner.domain.conditions import literal
 from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
-from tuner.domain.values import Assignment, FlagValue, Scalar, Value, same, spell
+from tuner.domain.values import Assignment, FlagValue, Scalar, Value, spell
 from tuner.errors import Problem, SpecError
 from tuner.secrets import is_secret_name
 from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.findings import Findings, Place
+from tuner.spec.fitting import Unfit, fit, means_off, pop_key
 from tuner.spec.settings import OWN_FLAGS, Landing, knob_place, landing_of, resolve_flag, secret_in_file
 from tuner.yamlfile import Document
 
-_TRUE, _FALSE = frozenset({"1", "true", "on", "yes"}), frozenset({"0", "false", "off", "no", ""})
+_NODE_COUNTS = frozenset({"--nnodes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,11 +184,14 @@ class _Split:
                 continue
             if not self._resolved(flag, text):
                 continue
+            if spec.name in _NODE_COUNTS and text != "1":
+                self._error(f"{flag} {text}: it spans several nodes, and tuner launches on one host")
+                continue
             value = self._flag_value(flag, spec, text)
             if (
                 denied := denied_flag(self._engine, spec.name, value if not isinstance(value, tuple) else None)
             ) is not None:
-                self._error(f"{flag} is not allowed: {denied.reason}", denied.instead)
+                self._error(f"{flag} is not allowed: {denied.reason}", denied.hint)
                 continue
             rest = self._to_knobs(landing, value)
             if rest is not None:
@@ -208,7 +211,7 @@ class _Split:
         if isinstance(text, tuple):
             return text
         if not spec.takes_value:
-            return str(text).lower() not in _FALSE
+            return not means_off(str(text))
         return text
 
     def _to_knobs(self, landing: Landing, value: FlagValue) -> FlagValue | None:
@@ -228,7 +231,7 @@ class _Split:
             self._error(f"{landing.name} is no JSON object here, but knob {takers[0]} is a key of it")
             return None
         for name in takers:
-            found, part = _pop(tree, str(self._landings[name].key).split("."))
+            found, part = pop_key(tree, str(self._landings[name].key).split("."))
             if found:
                 self._give(name, part if isinstance(part, bool | int | float | str) else json.dumps(part))
         return json.dumps(tree) if tree else None
@@ -248,7 +251,7 @@ class _Split:
             elif not self._resolved(variable, text):
                 continue
             elif (denied := denied_env(variable, text)) is not None:
-                self._error(f"{variable}={text} is not allowed: {denied.reason}", denied.instead)
+                self._error(f"{variable}={text} is not allowed: {denied.reason}", denied.hint)
             elif variable in takers:
                 self._give(takers[variable], text)
             else:
@@ -257,62 +260,10 @@ class _Split:
 
     def _give(self, name: str, value: FlagValue) -> None:
         knob = self._knobs[name]
-        fitting = _fit(knob, value)
-        if isinstance(fitting, _Unfit):
+        fitting = fit(knob, value)
+        if isinstance(fitting, Unfit):
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else spell(value)
             self._error(f"sets {name} ({knob.target}) to {shown}, which the knob does not allow", _values_of(knob))
             self._values[name] = None
             return
         self._values[name] = fitting
-
-
-class _Unfit:
-    """No value of the knob means this text."""
-
-
-def _fit(knob: Knob, value: FlagValue) -> Value | _Unfit:
-    """The knob's value that means what a command wrote, or `_Unfit`."""
-    if isinstance(value, tuple):
-        value = " ".join(map(str, value))
-    if isinstance(value, str) and not value and knob.allows(None):
-        # NCCL and the engines read an empty variable as unset.
-        return None
-    if knob.switch:
-        word = spell(value).lower()
-        if word not in _TRUE | _FALSE:
-            return _Unfit()
-        return (word in _TRUE) != knob.inverted
-    candidates: list[Value] = [value]
-    if isinstance(value, str):
-        candidates.append(literal(value))
-    if knob.float_range is not None:
-        candidates += [float(c) for c in candidates if isinstance(c, int) and not isinstance(c, bool)]
-    for candidate in candidates:
-        if knob.allows(candidate):
-            return candidate
-    # 0.80 means 0.8, `ring` means Ring where the file spells it so.
-    return next((choice for choice in knob.values or () if _alike(choice, value)), _Unfit())
-
-
-def _alike(choice: Value, value: Value) -> bool:
-    if choice is None or value is None:
-        return False
-    if isinstance(choice, float) and isinstance(parsed := literal(str(value)), int | float):
-        return same(choice, float(parsed))
-    return str(choice).lower() == str(value).lower()
-
-
-def _pop(tree: dict[str, object], keys: list[str]) -> tuple[bool, object]:
-    """Take a nested value out of a JSON object, and empty parents with it."""
-    first, *rest = keys
-    if first not in tree:
-        return False, None
-    if not rest:
-        return True, tree.pop(first)
-    inner = tree[first]
-    if not isinstance(inner, dict):
-        return False, None
-    found, value = _pop(inner, rest)
-    if found and not inner:
-        del tree[first]
-    return found, value

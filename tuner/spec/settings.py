@@ -116,7 +116,7 @@ def _check_flag_knob(engine: str, catalogue: FlagCatalogue, knob: Knob, place: P
         if value is None or (value is False and not spec.takes_value):
             continue
         if (denied := denied_flag(engine, spec.name, value)) is not None:
-            findings.error(value_place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.instead)
+            findings.error(value_place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
         elif landing.key is None and (reason := spec.refuses(value)) is not None:
             findings.error(value_place, f"{spec.name} {reason}")
         elif spec.kind == "list" and isinstance(value, str) and " " in value and not knob.split:
@@ -144,8 +144,7 @@ def _check_name(
 
 def _check_variable(space: Space, name: str, value: Value, place: Place, findings: Findings) -> None:
     if (denied := denied_env(name, value)) is not None:
-        hint = f"use {denied.instead}" if denied.instead else None
-        findings.error(place, f"{name}={spell(value)} is not allowed: {denied.reason}", hint)
+        findings.error(place, f"{name}={spell(value)} is not allowed: {denied.reason}", denied.hint)
         return
     for remark in remarks_on(name, value, space.hardware):
         note = findings.error if remark.fatal else findings.warn
@@ -184,7 +183,7 @@ def _check_fixed_value(
     if value is None or "." in flag:
         return
     if (denied := denied_flag(engine, spec.name, value)) is not None:
-        findings.error(place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.instead)
+        findings.error(place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
     elif listed and spec.kind != "list":
         findings.error(place, f"{spec.name} takes one value, not a list")
     elif (reason := spec.refuses(value)) is not None:

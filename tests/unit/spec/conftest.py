@@ -27,6 +27,7 @@ FLAGS: list[dict[str, Any]] = [
     {"name": "--caching", "kind": "toggle", "default": None},
     {"name": "--sizes", "kind": "list", "type": "int"},
     {"name": "--config-json", "aliases": ["-cj"], "kind": "json", "type": "json"},
+    {"name": "--nnodes", "kind": "value", "type": "int", "default": 1},
     {"name": "--steps", "kind": "value", "type": "int", "default": 1},
 ]
 CATALOGUE = FlagCatalogue.from_json(

@@ -160,6 +160,7 @@ class TestWithACommand:
             ("python -m engine.serve --model m --tp 3", "sets tp (--tp) to 3, which the knob does not allow"),
             ("NCCL_PROTO=Simple " + RUN, "sets proto (NCCL_PROTO) to Simple, which the knob does not allow"),
             (RUN + "--bakend fa3", "--bakend is unknown in engine 1.0"),
+            (RUN + "--nnodes 2", "--nnodes 2: it spans several nodes, and tuner launches on one host"),
             (RUN + "--old 3", "--old was removed in engine 1.0 (use --max-running)"),
             (RUN + "--config-json 3", "--config-json is no JSON object here, but knob mode is a key of it"),
             (RUN + "--api-key abc", "--api-key would be stored with the study in clear"),

@@ -26,7 +26,7 @@ def rules(*texts: str) -> str:
     ("text", "problem"),
     [
         ("bakend == fa3", "8:13 rules[0].forbid: there is no knob bakend (did you mean backend?)"),
-        ("own == on and backend == fa4", "8:27 rules[0].forbid: backend is never fa4 (did you mean fa3?)"),
+        ("own == on and backend == trito", "8:27 rules[0].forbid: backend is never trito (did you mean triton?)"),
         ("backend in [fa3, fa9]", "rules[0].forbid: backend is never fa9"),
         ("size == 65", "rules[0].forbid: size is never 65"),
         ("size == on", "rules[0].forbid: size is never on"),
