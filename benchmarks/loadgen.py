@@ -341,8 +341,7 @@ def main() -> None:
     print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     print("errors: client minus server; CPU per chunk: ours in the timed part, peers' over the whole command")
     print(
-        "client       C   TTFT p50       p99   ITL p99  tok/s %  µs/chunk   CPU s  start s   server TTFT p50/p99, ITL
-        p99"
+        "client       C  TTFT p50       p99   ITL p99  tok/s %  µs/chunk   CPU s  start s   server: TTFT 50 / 99 / ITL"
     )
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     startups: list[float] = []
