@@ -29,6 +29,8 @@ def check_rules(space: Space, dropped: frozenset[str], findings: Findings) -> di
         for comparison in offered:
             _check_comparison(space, comparison, place, text, dropped, findings)
     sound = len(findings.errors) == before and not dropped
+    for place, name, knob, _ in _declared(space):
+        _check_prior(place, name, knob, findings)
     found: dict[str, Reach | None] = {}
     for engine in space.engines:
         found[engine] = None
@@ -161,6 +163,12 @@ def _declared(space: Space) -> Iterator[tuple[Place, str, Knob, list[str]]]:
     for engine, part in space.engines.items():
         for name, knob in part.knobs.items():
             yield ("engines", engine, "knobs", name), name, knob, [engine]
+
+
+def _check_prior(place: Place, name: str, knob: Knob, findings: Findings) -> None:
+    for index, value in enumerate(knob.prior.likely if knob.prior is not None else ()):
+        if not knob.allows(value):
+            findings.error((*place, "prior", "likely", index), f"{name} is never {spell(value)}")
 
 
 def _check_knob_lives(place: Place, name: str, knob: Knob, reaches: list[Reach], findings: Findings) -> None:

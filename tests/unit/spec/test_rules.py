@@ -112,3 +112,8 @@ def test_an_engines_condition_cannot_see_anothers_knob(errors: Errors) -> None:
         "  other: {knobs: {y: {values: [unset, 1], env: Y, when: x == 1}}}\n"
     )
     assert "engines.other.knobs.y.when: there is no knob x" in found[0]
+
+
+def test_a_prior_names_values_of_its_knob(errors: Errors) -> None:
+    found = errors("knobs:\n  a: {values: [unset, 1], env: A, prior: {likely: [unset, 2], reason: r}}\n")
+    assert found == ["s.yaml:4:59 knobs.a.prior.likely[1]: a is never 2"]
