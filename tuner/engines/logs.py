@@ -10,11 +10,12 @@ from __future__ import annotations
 import bisect
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from pathlib import Path
+from typing import TypeVar
 
 MAX_LINE = 8_192
 """Characters kept of one line."""
@@ -29,11 +30,8 @@ MIN_TERMINAL = 40
 MIN_BROKEN = 2
 """So many lines must look broken before any is put together."""
 
-# Words that every error and every warning worth reading contains, cut so that case at the start does not matter.
-_TROUBLE = (
-    *(b"rror", b"xception", b"raceback", b"ailed", b"ailure", b"atal", b"ssert", b"WARN", b"imeout", b"imed out"),
-    *(b"illed", b"memory", b"invalid", b"ot supported", b"dead", b"died", b"Watchdog", b"signal", b"not found"),
-)
+# What errors and the warnings worth reading contain, cut so that case at the start does not matter. Few, for speed.
+_TROUBLE = (b"rror", b"xception", b"raceback", b"ailed", b"WARN", b"illed", b"memory", b"died", b"imeout", b"timed out")
 _CHUNK = 1 << 20
 
 # Real escape sequences, and colours whose escape character was lost or spelled out when a log was copied.
@@ -153,13 +151,13 @@ def read_lines(path: Path) -> Iterator[str]:
             yield from _decoded(stream.read())
             return
         yield from _decoded(stream.read(HEAD_BYTES))
-        budget, seen = MIDDLE_CHARS, Counter[str]()
-        for line in _trouble_lines(iter(lambda: stream.read(min(_CHUNK, size - TAIL_BYTES - stream.tell())), b"")):
-            mask = _DIGITS.sub("0", line)
-            seen[mask] += 1
-            if seen[mask] <= MAX_REPEATS and budget > 0:
-                budget -= len(line)
-                yield line
+        middle = _trouble_lines(iter(lambda: stream.read(min(_CHUNK, size - TAIL_BYTES - stream.tell())), b""))
+        budget = MIDDLE_CHARS
+        for line in _few_of_each(middle, lambda line: line):
+            budget -= len(line)
+            if budget < 0:
+                break
+            yield line
         stream.seek(max(size - TAIL_BYTES, HEAD_BYTES))
         yield from _decoded(stream.read(TAIL_BYTES))
 
@@ -185,7 +183,8 @@ class LogDocument:
     """A log as a sequence of messages that can be searched across line breaks."""
 
     def __init__(self, lines: Iterable[str]) -> None:
-        self.lines: Sequence[LogLine] = _collapsed(piece for raw in _unwrapped(lines) for piece in parse_line(raw))
+        pieces = (piece for raw in _unwrapped(lines) for piece in parse_line(raw))
+        self.lines: Sequence[LogLine] = list(_few_of_each(pieces, lambda line: line.text))
 
     @classmethod
     def of(cls, log: Path | Iterable[str]) -> LogDocument:
@@ -260,12 +259,14 @@ def _unwrapped(lines: Iterable[str]) -> Iterator[str]:
     yield whole
 
 
-def _collapsed(lines: Iterable[LogLine]) -> list[LogLine]:
+_Line = TypeVar("_Line")
+
+
+def _few_of_each(lines: Iterable[_Line], text: Callable[[_Line], str]) -> Iterator[_Line]:
+    """Lines without the repeats of those that differ in digits only."""
     seen: Counter[str] = Counter()
-    kept = []
     for line in lines:
-        mask = _DIGITS.sub("0", line.text)
+        mask = _DIGITS.sub("0", text(line))
         seen[mask] += 1
         if seen[mask] <= MAX_REPEATS:
-            kept.append(line)
-    return kept
+            yield line
