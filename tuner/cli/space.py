@@ -51,8 +51,8 @@ def show(space: SpaceArgument, as_json: JsonOption = False) -> None:
     """Show a space: its knobs, conditions, rules and size, for each engine.
 
     JSON keys: name, description, file, hash, model, hardware, levels, objectives, limits, rules, warnings, and
-    engines → version, combinations, exact, naive, rules, knobs (name, values, lands, kind, when, default, baseline,
-    likely, describe).
+    engines → version, size (in words), combinations, exact, naive, rules, knobs (name, values, lands, kind, when,
+    default, baseline, likely, describe).
     """
     loaded = _load(space)
     document = _document(loaded)
@@ -146,6 +146,7 @@ def _engine(loaded: LoadedSpace, engine: str) -> dict[str, Any]:
     baseline = baseline_of(space, engine, catalogue, folder=loaded.path.parent).values
     return {
         "version": part.version or catalogue.version,
+        "size": str(size),
         "combinations": size.combinations,
         "exact": size.exact,
         "naive": size.naive,
@@ -192,7 +193,7 @@ def _print(document: dict[str, Any]) -> None:
     levels = ", ".join(map(str, document["levels"]))
     out().print(f"  objectives {', '.join(document['objectives'])}; load levels {levels}", markup=False)
     for engine, part in document["engines"].items():
-        size = f"{'' if part['exact'] else 'at most '}{part['combinations']:,} combinations"
+        size = f"{part['size']} combinations"
         out().print()
         out().print(f"{engine} {part['version']}: {len(part['knobs'])} knobs, {size}", style="bold", markup=False)
         table = Table(box=None, pad_edge=False, header_style="dim")

@@ -17,7 +17,7 @@ from tuner.domain.knob import Knob
 from tuner.domain.space import Rule, Space
 from tuner.domain.values import Assignment, Value
 
-MAX_WORLDS = 200_000
+MAX_WORLDS = 50_000
 """A group with more combinations of classes than this is not walked; its size is then an upper bound."""
 
 
@@ -82,7 +82,7 @@ class Reach:
 
     @property
     def size(self) -> int:
-        """Number of different launches, continuous ranges counted by their grid; an upper bound unless `exact`."""
+        """Number of different launches, ranges counted by their grid; an upper bound unless `exact`."""
         return prod(group.size for group in self.groups)
 
     @cached_property

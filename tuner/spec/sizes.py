@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log10
 
 from tuner.domain.space import Space
 from tuner.spec.reach import reach_of
+
+_READABLE = 10**12
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,7 @@ class SpaceSize:
 
     Attributes:
         engine: engine name.
-        combinations: inactive knobs counted once, forbidden combinations left out, continuous ranges by their grid.
+        combinations: inactive knobs counted once, forbidden combinations left out, ranges by their grid (`Knob.grid`).
         exact: False when conditions and rules were too many to be walked; then `combinations` is an upper bound.
         naive: product of all value counts, as if there were no conditions and rules.
     """
@@ -25,7 +28,10 @@ class SpaceSize:
     naive: int
 
     def __str__(self) -> str:
-        return f"{'' if self.exact else 'at most '}{self.combinations:,}"
+        number = (
+            f"{self.combinations:,}" if self.combinations < _READABLE else f"about 10^{round(log10(self.combinations))}"
+        )
+        return number if self.exact else f"at most {number}"
 
 
 def space_size(space: Space, engine: str) -> SpaceSize:

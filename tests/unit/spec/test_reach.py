@@ -52,7 +52,7 @@ def test_forbidden_combinations_do_not_count() -> None:
 def test_independent_knobs_multiply_without_being_listed() -> None:
     of = space({f"k{index}": {"int": {"low": 1, "high": 100}} for index in range(12)})
     size = space_size(of, "e")
-    assert (size.combinations, size.exact, str(size)) == (100**12, True, f"{100**12:,}")
+    assert (size.combinations, size.exact, str(size)) == (100**12, True, "about 10^24")
 
 
 def test_values_that_no_condition_tells_apart_are_one_class() -> None:
