@@ -107,6 +107,7 @@ def space_of(name: str, knobs: Sequence[Mapping[str, Any]], objectives: Sequence
             "name": name,
             "model": "none",
             "engines": {ENGINE: {"knobs": {knob["name"]: _knob(knob) for knob in knobs}}},
+            "budget": {"baseline_launches": 1},
             "workload": {"levels": list(range(1, len(objectives) + 1))},
             "objectives": [
                 {

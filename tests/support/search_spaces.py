@@ -30,7 +30,9 @@ BASELINE: Mapping[str, Any] = {"backend": "triton", "graph": True, "graph_size":
 def space(knobs: Mapping[str, Any] = KNOBS, **more: Any) -> Space:
     """A space of one engine; `unset` among values is spelled None here, as the reader of space files makes it."""
     plain = {name: _without_words(knob) for name, knob in knobs.items()}
-    return Space.model_validate({"name": "test", "model": "m", "engines": {ENGINE: {"knobs": plain}}, **more})
+    engines = {ENGINE: {"knobs": plain}}
+    once = {"baseline_launches": 1}
+    return Space.model_validate({"name": "test", "model": "m", "engines": engines, "budget": once, **more})
 
 
 def _without_words(knob: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -3,7 +3,7 @@
 A *literal* says that a knob is active and has a value (or, on a scale, lies at or beyond one). A *rule* is a literal
 or a pair of literals of two knobs; it may explain a failure when it holds there and at no success. The rules that may
 explain a failure share the blame for it, each by its weight, with chance (a crash that any configuration might have
-had). A rule that explains several failures gains weight with each; one success where it holds lets it off.
+had). A rule that explains several failures of one kind gains weight with each; one success where it holds lets it off.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class FailureModel:
         self._first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._second = self._first
         self._blame: Array = np.empty((0, 0))
-        self._witnesses: Array = np.empty(0)
+        self._witnesses: Array = np.empty((0, 0))
         if failures:
             self._weigh(self._truths(history.points(failures)), good, failures)
 
@@ -139,9 +139,11 @@ class FailureModel:
         self._second = np.concatenate([singles, j[strongest]])
         prior = np.concatenate([self._single_prior[singles], np.full(len(strongest), PAIR_PRIOR)])
         covers = (in_bad[:, self._first] * in_bad[:, self._second]).astype(np.float64)
-        weight = prior * np.minimum(_GROWTH ** (covers.sum(axis=0) - 1), _GROWTH_LIMIT)
-        self._witnesses = covers.sum(axis=0)
-        self._blame = covers * weight / (covers @ weight + CHANCE)[:, None]
+        self._blame, self._witnesses = np.zeros_like(covers), np.zeros_like(covers)
+        classes = np.array([o.failure for o in failures], dtype=object)
+        for failure in dict.fromkeys(classes):  # one cause makes one kind of failure
+            rows = np.flatnonzero(classes == failure)
+            self._blame[rows], self._witnesses[rows] = _share_blame(covers[rows], prior)
 
     def assess(self, points: Points) -> Risk:
         """The risk at each point: that of the failure whose cause it most likely shares, or that of untried values."""
@@ -156,7 +158,8 @@ class FailureModel:
             known = shares[np.arange(len(points)), worst]
             seconds = np.where(known > chance, self._durations[worst], seconds)
             chance = np.maximum(chance, known)
-            witnesses = (holds * self._witnesses).max(axis=1)
+            suspect = (holds * self._blame[worst]).argmax(axis=1)
+            witnesses = self._witnesses[worst, suspect]
         return Risk(chance, seconds, witnesses)
 
     def _untried(self, truths: Mask) -> Array:
@@ -180,3 +183,24 @@ class FailureModel:
     def _literal_words(self, literal: Literal) -> str:
         axis = self._lattice.axes[literal.axis]
         return f"{axis.name} {literal.op} {spell(axis.values[literal.index])}"
+
+
+def _share_blame(covers: Array, prior: Array) -> tuple[Array, Array]:
+    """Each rule's share of the blame for each failure, and how many failures speak for the rule.
+
+    A failure speaks for the rules that cover the most failures of those that cover it; a rule that merely came along
+    with a better explanation gains nothing from it.
+
+    Args:
+        covers: 1 where a rule (column) holds at a failure (row); failures of one kind.
+        prior: weight of each rule before any failure.
+
+    Returns:
+        Both of the shape of `covers`; the second is the same in every row.
+    """
+    counts = covers.sum(axis=0)
+    best = (covers * counts).max(axis=1, initial=0.0)
+    spoken = (covers * (counts >= best[:, None])).sum(axis=0)
+    weight = prior * np.minimum(_GROWTH ** (spoken - 1), _GROWTH_LIMIT)
+    blame = covers * weight / (covers @ weight + CHANCE)[:, None]
+    return blame, np.broadcast_to(spoken, covers.shape)

