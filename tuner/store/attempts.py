@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+
 from sqlalchemy import Select, select, update
 from sqlalchemy.orm import Session
 
@@ -11,13 +14,18 @@ from tuner.domain.trial import Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.store import codec
 from tuner.store.artifacts import fingerprint_files
+from tuner.store.database import Database
 from tuner.store.owner import is_gone
-from tuner.store.tables import ArtifactRow, AttemptRow
+from tuner.store.tables import WHOLE_REPORT, ArtifactRow, AttemptRow
 from tuner.store.transactions import Transactions, find_study
 
 
 class Attempts(Transactions):
     """The half of the store that knows attempts."""
+
+    def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(database, clock)
+        self._reports: dict[tuple[int, float], TrialReport] = {}
 
     def open_attempt(
         self,
@@ -73,7 +81,7 @@ class Attempts(Transactions):
                 session.flush()
             elif (row.lease_owner, row.started_at) != (owner, now):
                 raise StudyError(f"attempt {attempt} of trial {trial} of study {study} was opened before")
-            return codec.attempt_from_row(row)
+            return codec.attempt_from_row(row, report=None)
 
         return self._database.write(work)
 
@@ -100,16 +108,14 @@ class Attempts(Transactions):
         # Hashing may take seconds; nobody waits for the database meanwhile.
         files = fingerprint_files(self._database.read(run_dir), report.artifacts)
 
-        def work(session: Session) -> AttemptRecord:
+        def work(session: Session) -> None:
             row = _attempt(session, attempt_id)
             if row.state == AttemptState.RUNNING.value:
                 codec.write_report(row, report, files)
                 row.finished_at = now
-                session.flush()
-                session.expire(row)
-            return codec.attempt_from_row(row)
 
-        return self._database.write(work)
+        self._database.write(work)
+        return self._database.read(lambda session: self._records(session, [_attempt(session, attempt_id)])[0])
 
     def abandon(self, attempt_id: int) -> None:
         """Give a running attempt up, because whoever ran it died; finished ones stay as they are."""
@@ -162,14 +168,29 @@ class Attempts(Transactions):
     def _attempts(self, study: str, query: Select[AttemptRow]) -> list[AttemptRecord]:
         def work(session: Session) -> list[AttemptRecord]:
             mine = query.where(AttemptRow.study_id == find_study(session, study).id)
-            return [codec.attempt_from_row(row) for row in session.scalars(mine)]
+            return self._records(session, session.scalars(mine).all())
 
         return self._database.read(work)
+
+    def _records(self, session: Session, rows: Sequence[AttemptRow]) -> list[AttemptRecord]:
+        """The attempts of some rows. A report never changes once it is stored, so each is read and decoded once."""
+        finished = [row for row in rows if AttemptState(row.state).finished]
+        unread = [row.id for row in finished if _identity(row) not in self._reports]
+        if unread:
+            query = select(AttemptRow).where(AttemptRow.id.in_(unread)).options(*WHOLE_REPORT)
+            for row in session.scalars(query.execution_options(populate_existing=True)):
+                self._reports[_identity(row)] = codec.report_from_row(row)
+        return [codec.attempt_from_row(row, self._reports.get(_identity(row))) for row in rows]
 
     def artifacts(self, attempt_id: int) -> list[ArtifactRecord]:
         """The files of one attempt."""
         query = select(ArtifactRow).where(ArtifactRow.attempt_id == attempt_id).order_by(ArtifactRow.id)
         return self._database.read(lambda session: [codec.artifact_from_row(row) for row in session.scalars(query)])
+
+
+def _identity(row: AttemptRow) -> tuple[int, float]:
+    """SQLite may give the number of a deleted attempt to a new one; never with the same start."""
+    return row.id, row.started_at
 
 
 def _attempt(session: Session, attempt_id: int) -> AttemptRow:

@@ -129,9 +129,8 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
     )
 
 
-def attempt_from_row(row: AttemptRow) -> AttemptRecord:
-    """The attempt as it was stored, with its report once it has one."""
-    state = AttemptState(row.state)
+def attempt_from_row(row: AttemptRow, report: TrialReport | None) -> AttemptRecord:
+    """The attempt as it was stored; its report, once it has one, is read apart."""
     return AttemptRecord(
         id=row.id,
         study=row.study.name,
@@ -139,18 +138,19 @@ def attempt_from_row(row: AttemptRow) -> AttemptRecord:
         attempt=row.attempt,
         purpose=Purpose(row.purpose),
         candidate=_CANDIDATE.validate_python(row.candidate),
-        state=state,
+        state=AttemptState(row.state),
         run_dir=row.run_dir,
         lease_owner=row.lease_owner,
         lease_expires_at=row.lease_expires_at,
         started_at=row.started_at,
         finished_at=row.finished_at,
         told=row.told,
-        report=_report(row) if state.finished else None,
+        report=report,
     )
 
 
-def _report(row: AttemptRow) -> TrialReport:
+def report_from_row(row: AttemptRow) -> TrialReport:
+    """What the worker of a finished attempt reported."""
     assert row.worker_started_at is not None
     assert row.worker_finished_at is not None
     return TrialReport(

@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from sqlalchemy import BigInteger, Double, ForeignKey, MetaData, UniqueConstraint
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column, relationship
+from sqlalchemy.orm import (
+    DeclarativeBase,
+    Mapped,
+    MappedColumn,
+    mapped_column,
+    relationship,
+    selectinload,
+    undefer_group,
+)
 
 from tuner.store.columns import CleanDocument, CleanText
 
@@ -16,6 +24,12 @@ Document = Any
 """What a JSON column holds; `codec` gives it its type back."""
 
 _CASCADE = "all, delete-orphan"
+_REPORT = "report"
+
+
+def _reported(kind: type[CleanDocument] | None = None) -> MappedColumn[Any]:
+    """A column that only `WHOLE_REPORT` reads."""
+    return mapped_column(kind, nullable=True, deferred=True, deferred_group=_REPORT)
 
 
 class Base(DeclarativeBase):
@@ -82,29 +96,27 @@ class AttemptRow(Base):
     started_at: Mapped[float]
     finished_at: Mapped[float | None]
 
-    # What the worker reported; empty until the attempt is finished.
-    worker_started_at: Mapped[float | None]
-    worker_finished_at: Mapped[float | None]
-    plan: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    phase_seconds: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    activity: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    versions: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    machine: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    notes: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    warnings: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    failure_class: Mapped[str | None]
-    failure_phase: Mapped[str | None]
-    evidence: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    blames: Mapped[Document] = mapped_column(CleanDocument, nullable=True)
-    detail: Mapped[str | None]
-    exit_code: Mapped[int | None]
+    # What the worker reported; empty until the attempt is finished, and read only when a report is asked for.
+    worker_started_at: Mapped[float | None] = _reported()
+    worker_finished_at: Mapped[float | None] = _reported()
+    plan: Mapped[Document] = _reported(CleanDocument)
+    phase_seconds: Mapped[Document] = _reported(CleanDocument)
+    activity: Mapped[Document] = _reported(CleanDocument)
+    versions: Mapped[Document] = _reported(CleanDocument)
+    machine: Mapped[Document] = _reported(CleanDocument)
+    notes: Mapped[Document] = _reported(CleanDocument)
+    warnings: Mapped[Document] = _reported(CleanDocument)
+    failure_class: Mapped[str | None] = _reported()
+    failure_phase: Mapped[str | None] = _reported()
+    evidence: Mapped[Document] = _reported(CleanDocument)
+    blames: Mapped[Document] = _reported(CleanDocument)
+    detail: Mapped[str | None] = _reported()
+    exit_code: Mapped[int | None] = _reported()
 
     study: Mapped[StudyRow] = relationship(back_populates="attempts", lazy="joined", innerjoin=True)
-    levels: Mapped[list[LevelRow]] = relationship(
-        cascade=_CASCADE, passive_deletes=True, order_by="LevelRow.position", lazy="selectin"
-    )
+    levels: Mapped[list[LevelRow]] = relationship(cascade=_CASCADE, passive_deletes=True, order_by="LevelRow.position")
     artifacts: Mapped[list[ArtifactRow]] = relationship(
-        cascade=_CASCADE, passive_deletes=True, order_by="ArtifactRow.id", lazy="selectin"
+        cascade=_CASCADE, passive_deletes=True, order_by="ArtifactRow.id"
     )
 
 
@@ -131,7 +143,7 @@ class LevelRow(Base):
     cached_share: Mapped[float | None]
 
     measurements: Mapped[list[MeasurementRow]] = relationship(
-        cascade=_CASCADE, passive_deletes=True, order_by="MeasurementRow.position", lazy="selectin"
+        cascade=_CASCADE, passive_deletes=True, order_by="MeasurementRow.position"
     )
 
 
@@ -181,3 +193,11 @@ class ExportRow(Base):
     path: Mapped[str]
     sha256: Mapped[str]
     created_at: Mapped[float]
+
+
+WHOLE_REPORT = (
+    undefer_group(_REPORT),
+    selectinload(AttemptRow.levels).selectinload(LevelRow.measurements),
+    selectinload(AttemptRow.artifacts),
+)
+"""Options of a query for attempts that reads their reports too."""
