@@ -51,8 +51,8 @@ signatures:
 ```
 
 * `match` is a Python regular expression for the message *without* the prefixes of loggers, containers and Ray. A blank
-  stands for any white space or quote, line breaks included, so wrapped messages match too. Gaps are bounded:
-  `.{0,80}`, never `.*`.
+  stands for any white space or quote, line breaks included, so wrapped messages match too. Gaps are bounded
+  (`.{0,80}`, never `.*`), and a pattern begins with something fixed.
 * `proof` is a real line; a row that does not match its own proof is refused with file, line and column.
 * `blames` names flags, variables (`NCCL_*` = those that the trial set) or roles such as `memory-share`, which the
   engine's own file translates; with the direction `raise`, `lower`, `change` or `drop`.

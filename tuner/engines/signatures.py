@@ -26,6 +26,8 @@ from tuner.resources import launchers_dir
 
 FILE_NAME = "failures.yaml"
 _FILE = ConfigDict(frozen=True, extra="forbid")
+# A repeat without bound where a pattern or an alternative begins, in a pattern whose escapes and sets are written x.
+_LEADING_REPEAT = re.compile(r"(?:^|\|)(?:\((?:\?[^()x]*[:>])?)*x[*+]")
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 _ROLE = re.compile(r"[a-z][a-z-]*")
 _CHARACTER_CLASS = re.compile(r"\\.|(?P<set>\[\^?\]?(?:\\.|[^\]\\])*\])")
@@ -47,6 +49,8 @@ def _checked(pattern: str) -> str:
     outside = _CHARACTER_CLASS.sub("x", pattern)
     if ".*" in outside or ".+" in outside:
         raise ValueError("bound the gap: write .{0,80} instead of .* or .+")
+    if _LEADING_REPEAT.search(outside):
+        raise ValueError(r"begin with something fixed, or bound the repeat: \w+ at the start makes searching slow")
     try:
         found = compile_pattern(pattern)
     except re.error as error:

@@ -99,6 +99,8 @@ def test_a_blank_stands_for_white_space_quotes_and_line_breaks() -> None:
         (("needs page size \\d+", "needs page size 65"), "does not match its own proof"),
         (("needs page size \\d+", "needs .* size"), "bound the gap"),
         (("needs page size \\d+", "needs (page"), "not a regular expression"),
+        (("needs page size \\d+", "\\w+ page size"), "begin with something fixed"),
+        (("needs page size \\d+", "never|(?:[a-z]* page size)"), "begin with something fixed"),
         (("needs page size \\d+", "needs [ p]age"), "instead of a blank"),
         (("needs page size \\d+", "x?"), "matches an empty line"),
         (("blames: { page-size: change }", "blames: { page-size: up }"), "blames"),
