@@ -89,10 +89,10 @@ def test_a_missing_file_is_one_clear_line(tuner: Tuner) -> None:
 def test_show_tells_knobs_conditions_and_size(tuner: Tuner) -> None:
     done = tuner("space", "show", "quickstart")
     assert done.returncode == 0
-    assert "simulated 1: 5 knobs, 91 combinations" in done.stdout
+    assert "simulated 1: 5 knobs, 143 combinations" in done.stdout
     assert "custom_all_reduce == off" in done.stdout
     assert "unset, LL, LL128, Simple" in done.stdout
-    assert "forbidden: decode_steps > 4 and attention_backend == flashinfer" in done.stdout
+    assert "forbidden: decode_steps > 4 and attention_backend == torch_native" in done.stdout
 
 
 def test_show_as_json_has_its_documented_keys(tuner: Tuner) -> None:
@@ -102,7 +102,7 @@ def test_show_as_json_has_its_documented_keys(tuner: Tuner) -> None:
         *("warnings", "engines"),
     }
     engine = shown["engines"]["simulated"]
-    assert (engine["combinations"], engine["exact"]) == (91, True)
+    assert (engine["combinations"], engine["exact"]) == (143, True)
     knob = next(knob for knob in engine["knobs"] if knob["name"] == "nccl_proto")
     assert knob["values"] == "unset, LL, LL128, Simple"
     assert (knob["lands"], knob["kind"], knob["when"], knob["baseline"], knob["likely"]) == (
