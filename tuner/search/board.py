@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import json
 import re
-from collections.abc import Container, Iterable
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -23,11 +23,12 @@ _LIST_OF_CONSTRAINTS = "constraints"
 _ONE_STUDY = re.compile(r"/api/studies/\d+")
 
 
-def dashboard_app(url: str) -> WSGIApplication:
+def dashboard_app(url: str, facts: Callable[[str], Mapping[str, str]]) -> WSGIApplication:
     """The dashboard as a WSGI application.
 
     Args:
         url: SQLAlchemy URL of the database, driver and password included.
+        facts: study name → what the page shows among the study's attributes (model, whether it is simulated).
     """
     storage = RDBStorage(url)
     app: WSGIApplication = wsgi(_Storage(url))
@@ -42,6 +43,7 @@ def dashboard_app(url: str) -> WSGIApplication:
             study = json.loads(body)
             best = {trial.number for trial in optuna.load_study(study_name=study["name"], storage=storage).best_trials}
             study["best_trials"] = [trial for trial in json.loads(everything)["trials"] if trial["number"] in best]
+            study["user_attrs"] += [{"key": key, "value": value} for key, value in facts(study["name"]).items()]
             body = json.dumps(study).encode()
             headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
             headers.append(("Content-Length", str(len(body))))

@@ -8,46 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
-from tuner.search.acquisition import (
-    chance_above,
-    expected_excess,
-    expected_hypervolume_improvement,
-    nondominated,
-)
 from tuner.search.base import SpaceExhausted
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs, FitsKept
 from tuner.search.failure_model import FailureModel
+from tuner.search.goal import Aims, Goal
 from tuner.search.history import Ending, History, Observation
-from tuner.search.kernels import Array
 from tuner.search.lattice import Lattice, Points
 from tuner.search.pool import any_unseen, candidate_pool, neighbours
 from tuner.search.start import next_start
 
-
-@dataclass(frozen=True, slots=True)
-class Aims:
-    """What the search is after.
-
-    Attributes:
-        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to
-        count. reference: share of the baseline's values from which the front's volume is reckoned. front_share: share
-        of the launches that go for the front as a whole; the others go for the lead objective. together: changes of
-        the baseline in one launch of the start. barred: a candidate that fails with more than this probability is
-        taken only when nothing else is left. pool: candidates scored at each ask.
-    """
-
-    keep: float = 0.97
-    reference: float = 0.9
-    front_share: float = 0.5
-    margin: float = 2.0
-    together: int = 2
-    moving: bool = True
-    barred: float = 0.5
-    pool: int = 1200
-
-
-_LAST = 1e6
-"""Taken off a barred candidate's worth: any other candidate comes before it."""
+_CLIMBED = 4
+_FRONT_WORDS = "the most expected growth of the front per expected second"
+_LEAD_WORDS = "the most expected gain of the first objective, the others kept, per expected second"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,80 +103,24 @@ class Proposer:
 
     def _by_model(self, beliefs: Beliefs, rng: Generator) -> Choice:
         history, seen = beliefs.history, beliefs.history.seen()
-        goal = _Goal(
-            beliefs, self._aims,
-            whole_front=rng.random() < self._aims.front_share,
-            margin=self._aims.margin * rng.random(),
-        )  # fmt: skip
+        goal = Goal(beliefs, self._aims)
         pool = candidate_pool(self._lattice, goal.parents, self._aims.pool, seen, rng)
         if not len(pool):
             return self._at_random(history, rng, "at random: everything near the best is known")
-        score = goal.score(pool)
+        lead, front = goal.gains(pool)
+        most_lead, most_front = float(lead.max()), float(front.max())
+        low, high = self._aims.front_share
+        share = np.clip(most_front / (most_lead + most_front), low, high) if most_lead + most_front > 0 else low
+        whole_front = bool(rng.random() < share) and history.objectives > 1
+        score = goal.worth(pool, front if whole_front else lead)
         best, top = pool[score.argmax()], float(score.max())
         while True:
-            around = neighbours(self._lattice, pool[np.argsort(-score, kind="stable")[:4]], seen)
+            around = neighbours(self._lattice, pool[np.argsort(-score, kind="stable")[:_CLIMBED]], seen)
             if not len(around):
                 break
-            pool, score = around, goal.score(around)
+            pool = around
+            score = goal.worth(pool, goal.gains(pool)[whole_front])
             if score.max() <= top:
                 break
             best, top = pool[score.argmax()], float(score.max())
-        return Choice(best, goal.words, beliefs)
-
-
-def floors(beliefs: Beliefs, aims: Aims, margin: float = 0.0) -> Array:
-    """Log value that each objective must keep: the baseline's share, and `margin` launch noises for safety."""
-    at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-    noise = np.array([model.launch_noise for model in beliefs.objectives])
-    kept: Array = at_baseline[0] + np.log(aims.keep) + margin * noise
-    return kept
-
-
-class _Goal:
-    """One ask's acquisition: expected gain times the chance to work, per expected second."""
-
-    def __init__(self, beliefs: Beliefs, aims: Aims, *, whole_front: bool, margin: float) -> None:
-        self._beliefs = beliefs
-        self._aims = aims
-        self._known = beliefs.known_points
-        self._mean, _ = beliefs.predict(self._known)
-        kept = beliefs.keeps_limits(self._known) >= 0.5
-        at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-        self._floors = floors(beliefs, aims, margin)
-        self._reference = at_baseline[0] + np.log(aims.reference)
-        objectives = self._mean.shape[1]
-        self._whole_front = whole_front and objectives > 1
-        fit = kept & (self._mean[:, 1:] >= self._floors[1:]).all(axis=1)
-        self._best = float(self._mean[fit, 0].max()) if fit.any() else float(self._mean[:, 0].min())
-        self._front = self._mean[kept] if kept.any() else self._mean[:0]
-        lead = self._mean[:, 0] - 3.0 * np.maximum(self._floors[1:] - self._mean[:, 1:], 0.0).sum(axis=1)
-        by_lead = np.argsort(-np.where(kept, lead, lead - 10.0), kind="stable")[:5]
-        by_front = np.flatnonzero(nondominated(self._mean))
-        by_front = by_front[np.argsort(-self._mean[by_front, 0], kind="stable")][:8]
-        self.parents = self._known[list(dict.fromkeys([*by_front.tolist(), *by_lead.tolist()]))]
-
-    @property
-    def words(self) -> str:
-        """Why the best-scored point is launched."""
-        if self._whole_front:
-            return "the most expected growth of the front per expected second"
-        return "the most expected gain of the first objective, the others kept, per expected second"
-
-    def score(self, points: Points) -> Array:
-        """Larger is better; shape (points,)."""
-        mean, sd = self._beliefs.predict(points)
-        if self._whole_front:
-            gain = expected_hypervolume_improvement(mean, sd, self._front, self._reference) + 1e-12
-        else:
-            gain = expected_excess(mean[:, 0], sd[:, 0], self._best)
-            for k in range(1, mean.shape[1]):
-                gain = gain * chance_above(mean[:, k], sd[:, k], float(self._floors[k]))
-            gain = gain + 1e-15
-        gain = gain * self._beliefs.keeps_limits(points)
-        risk = self._beliefs.failures.assess(points)
-        # A launch that fails fast saves time, but it uses up a trial of the budget all the same.
-        success = self._beliefs.costs.success
-        seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
-        worth: Array = gain * (1 - risk.chance) / seconds
-        barred = (risk.chance > self._aims.barred) & (risk.witnesses > 1)
-        return np.where(barred, worth - _LAST, worth)
+        return Choice(best, _FRONT_WORDS if whole_front else _LEAD_WORDS, beliefs)

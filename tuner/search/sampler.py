@@ -10,9 +10,10 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
+from tuner.search.goal import Aims
 from tuner.search.history import Observation
 from tuner.search.notebook import ENGINE, Notebook
-from tuner.search.proposer import Aims, Choice, Proposer
+from tuner.search.proposer import Choice, Proposer
 
 
 class TunerSampler(BaseSampler):

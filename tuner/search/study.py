@@ -34,12 +34,12 @@ from tuner.search.base import (
 )
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs
 from tuner.search.explanation import WHY, explanation_facts, note_explanation, read_explanation
+from tuner.search.goal import Aims, floors
 from tuner.search.history import History
 from tuner.search.insight import axis_effects, clearly_worse, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
 from tuner.search.pool import any_unseen
-from tuner.search.proposer import Aims, floors
 from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
 

@@ -10,9 +10,10 @@ import pytest
 from support.search_spaces import ENGINE, additive, candidate, failed, history, lattice, scored, space
 
 from tuner.search.base import SpaceExhausted
+from tuner.search.goal import Aims
 from tuner.search.history import Ending, Observation
 from tuner.search.lattice import Lattice, Points
-from tuner.search.proposer import Aims, Proposer
+from tuner.search.proposer import Proposer
 
 SMALL_POOL = Aims(pool=200)
 

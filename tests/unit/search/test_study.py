@@ -77,7 +77,7 @@ def test_knobs_are_optuna_parameters_and_inactive_ones_are_left_out(url: str) ->
         "backend": "triton", "graph": "on", "graph_size": "32", "steps": 1, "fraction": 0.8, "channels": "unset"
     }  # fmt: skip
     assert "graph_size" not in second.params
-    assert second.user_attrs["inactive"] == {"graph_size": "8"}
+    assert second.user_attrs["inactive"] == {"graph_size": "32"}
 
 
 def test_a_failure_is_told_as_pruned_with_a_broken_constraint_and_never_as_a_number(url: str) -> None:

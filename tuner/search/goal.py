@@ -1,0 +1,148 @@
+"""What a launch is worth: for the lead objective, for the front, per expected second."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.acquisition import (
+    chance_above,
+    expected_excess,
+    expected_hypervolume_improvement,
+    nondominated,
+)
+from tuner.search.beliefs import Beliefs
+from tuner.search.kernels import Array
+from tuner.search.lattice import Points
+
+_NO_GAIN = 1e-9
+_RUNG = 0.02
+"""A launched point starts a new rung only when its chance is higher by this much."""
+
+_FRONT_PARENTS = 8
+_LEADING_PARENTS = 5
+_SHORTFALL_WEIGHT = 3.0
+_LIMIT_DEDUCTION = 10.0
+
+_LAST = 1e6
+"""Taken off a barred candidate's worth: any other candidate comes before it."""
+_SMALLEST_EXTENT = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Aims:
+    """What the search is after.
+
+    Attributes:
+        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to
+        count. reference: share of the baseline's values from which the front's volume is reckoned. front_share: share
+        of the launches that go for the front as a whole; the others go for the lead objective. together: changes of
+        the baseline in one launch of the start. barred: a candidate that fails with more than this probability is
+        taken only when nothing else is left. pool: candidates scored at each ask.
+    """
+
+    keep: float = 0.97
+    reference: float = 0.9
+    front_share: tuple[float, float] = (0.25, 0.75)
+    together: int = 2
+    moving: bool = True
+    barred: float = 0.5
+    pool: int = 1200
+
+
+def floors(beliefs: Beliefs, aims: Aims) -> Array:
+    """Log value that each objective must keep for the lead objective to count: a share of the baseline's."""
+    at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
+    kept: Array = at_baseline[0] + np.log(aims.keep)
+    return kept
+
+
+class Goal:
+    """One ask's acquisition: expected gain times the chance to work, per expected second.
+
+    Args:
+        beliefs: of one engine.
+        aims: what is sought.
+    """
+
+    def __init__(self, beliefs: Beliefs, aims: Aims) -> None:
+        self._beliefs = beliefs
+        self._aims = aims
+        known = beliefs.known_points
+        mean, sd = beliefs.predict(known)
+        at_baseline, baseline_sd = beliefs.predict(beliefs.lattice.baseline[None])
+        self._floors = floors(beliefs, aims)
+        self._floor_sd = baseline_sd[0]
+        self._reference = at_baseline[0] + np.log(aims.reference)
+        kept = beliefs.keeps_limits(known)
+        self._front = mean[kept >= 0.5]
+        top = self._front.max(axis=0) if len(self._front) else at_baseline[0]
+        self._extent = float(np.prod(np.maximum(top - self._reference, _SMALLEST_EXTENT)[1:]))
+        self._rungs = _ladder(mean[:, 0], kept * self._keeps_floors(mean, sd))
+        self.parents = known[self._promising(mean, kept >= 0.5)]
+
+    def _promising(self, mean: Array, kept: NDArray[np.bool_]) -> list[int]:
+        """Some of the front, and the best of the lead objective after a deduction for what falls below the floors."""
+        short = np.maximum(self._floors[1:] - mean[:, 1:], 0.0).sum(axis=1)
+        lead = mean[:, 0] - _SHORTFALL_WEIGHT * short - np.where(kept, 0.0, _LIMIT_DEDUCTION)
+        front = np.flatnonzero(nondominated(mean))
+        front = front[np.argsort(-mean[front, 0], kind="stable")][:_FRONT_PARENTS]
+        leading = np.argsort(-lead, kind="stable")[:_LEADING_PARENTS]
+        return list(dict.fromkeys([*front.tolist(), *leading.tolist()]))
+
+    def _keeps_floors(self, mean: Array, sd: Array) -> Array:
+        """Probability that every objective but the lead keeps its floor; the floor is uncertain too."""
+        chance = np.ones(len(mean))
+        for k in range(1, mean.shape[1]):
+            spread = np.hypot(sd[:, k], self._floor_sd[k])
+            chance = chance * chance_above(mean[:, k], spread, float(self._floors[k]))
+        return chance
+
+    def gains(self, points: Points) -> tuple[Array, Array]:
+        """Expected gain of the lead objective, and of the whole front in the same unit; each of shape (points,).
+
+        The front's growth is divided by its extent in the other objectives: then it is the gain of the lead objective
+        that would grow the front as much, had it all that extent.
+        """
+        mean, sd = self._beliefs.predict(points)
+        kept = self._beliefs.keeps_limits(points)
+        lead = self._lead_gain(mean, sd, kept * self._keeps_floors(mean, sd))
+        front = kept * expected_hypervolume_improvement(mean, sd, self._front, self._reference) / self._extent
+        learned = _NO_GAIN * sd[:, 0]  # where nothing is to be gained, learn
+        return lead + learned, front + learned
+
+    def worth(self, points: Points, gain: Array) -> Array:
+        """Gain times the chance to work per expected second; shape (points,). Barred points come after all others."""
+        risk = self._beliefs.failures.assess(points)
+        # A launch that fails fast saves time, but it uses up a trial of the budget all the same.
+        success = self._beliefs.costs.success
+        seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
+        worth: Array = gain * (1 - risk.chance) / seconds
+        barred = (risk.chance > self._aims.barred) & (risk.witnesses > 1)
+        return np.where(barred, worth - _LAST, worth)
+
+    def _lead_gain(self, mean: Array, sd: Array, kept: Array) -> Array:
+        """Expected gain over the best launched point that keeps the floors, whichever that is.
+
+        Whether points near a floor keep it hangs mostly on where the floor lies, which they share: where a point keeps
+        it, all points with a higher chance do. So a point with chance p gains over rung i only on the part of p between
+        the chances of the rung above and of its own.
+        """
+        gain, below = np.zeros(len(mean)), 0.0
+        for value, chance in self._rungs:
+            share = np.clip(kept, below, chance) - below
+            gain += share * expected_excess(mean[:, 0], sd[:, 0], value)
+            below = chance
+        return gain
+
+
+def _ladder(lead: Array, kept: Array) -> list[tuple[float, float]]:
+    """Lead values from the best downwards, each with the chance that a point at least as good keeps the floors."""
+    rungs, reached = [], 0.0
+    for i in np.argsort(-lead, kind="stable"):
+        if kept[i] > reached + _RUNG:
+            reached = float(kept[i])
+            rungs.append((float(lead[i]), reached))
+    return [*rungs, (float(lead.min()), 1.0)]
