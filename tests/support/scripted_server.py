@@ -82,8 +82,9 @@ class ScriptedServer:
 
     def close(self) -> None:
         """End it, open connections included."""
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(10)
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
@@ -110,8 +111,8 @@ class ScriptedServer:
                 self.bodies.append(json.loads(await reader.readexactly(length)))
                 if not await self._answer(writer, self.script(self.bodies[-1], len(self.bodies) - 1)):
                     return
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
+        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
+            pass  # the client left, or the test is over
         finally:
             writer.close()
 

@@ -216,7 +216,8 @@ class Driver:
     # -- receiving ---------------------------------------------------------------------------------------------------
 
     def _finished(self, connection: Connection, exchange: Exchange) -> None:
-        stale = exchange.broken is not None and exchange.status == 0 and connection.used and not exchange.retried
+        unanswered = exchange.broken is not None and exchange.status == 0 and exchange.trouble is None
+        stale = unanswered and connection.used and not exchange.retried
         if stale and not self._ending:
             # The server closed a connection that it had kept idle, just as we used it: no fault of this request.
             exchange.retried, exchange.broken = True, None

@@ -171,6 +171,8 @@ class Connection(asyncio.Protocol):
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
+            if self.exchange is not None:
+                self.exchange.trouble = Trouble.MALFORMED
             self._end(f"malformed HTTP: {error}")
             self.abort()
 
