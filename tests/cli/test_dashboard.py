@@ -71,7 +71,7 @@ def test_a_trial_over_a_limit_is_shown_as_such_and_is_never_best(url: str, tmp_p
     assert [[trial["number"] for trial in study["best_trials"]] for study in (whole, news)] == [[2], [2]]
 
 
-def test_objectives_are_named_and_metrics_are_there(url: str, tmp_path: Path) -> None:
+def test_objectives_metrics_and_the_studys_nature_are_shown(url: str, tmp_path: Path) -> None:
     with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
         study = ask(f"{address}api/studies/1")
         with pytest.raises(urllib.error.HTTPError) as caught:
@@ -79,6 +79,9 @@ def test_objectives_are_named_and_metrics_are_there(url: str, tmp_path: Path) ->
         assert caught.value.code == 404
     assert study["objective_names"] == ["single_stream", "throughput"]
     assert {"key": "ttft_p99_ms@128", "sortable": True} in study["union_user_attrs"]
+    attributes = {item["key"]: item["value"] for item in study["user_attrs"]}
+    assert attributes["simulated"].startswith("yes")
+    assert attributes["model"] == "/models/tiny"
 
 
 def test_the_password_is_nowhere_to_be_seen(postgres_url: str, tmp_path: Path) -> None:

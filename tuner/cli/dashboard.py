@@ -9,11 +9,13 @@ import typer
 
 from tuner.cli.options import StorageOption
 from tuner.cli.output import console
-from tuner.errors import UserError
+from tuner.errors import StudyError, UserError
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
     from wsgiref.types import WSGIApplication
+
+    from tuner.store import Store
 
 
 def dashboard(
@@ -28,21 +30,37 @@ def dashboard(
     from tuner.search.board import dashboard_app
     from tuner.store import default_url, driver_url, open_store
 
-    with open_store(storage, create=False) as store:
-        shown = store.url
     if not _is_loopback(host):
         console().print(
             f"warning: {host} can be reached from other machines, and the dashboard lets everybody delete studies",
             style="yellow",
             markup=False,
         )
-    with _listen(dashboard_app(driver_url(storage or default_url())), host, port) as server:
-        address = f"[{host}]" if ":" in host else host
-        try:
-            console().print(f"dashboard of {shown}: http://{address}:{server.server_port}/", markup=False)
-            server.serve_forever()
-        except KeyboardInterrupt:
-            console().print("dashboard ended")
+    with open_store(storage, create=False) as store:
+        app = dashboard_app(driver_url(storage or default_url()), lambda name: _facts(store, name))
+        with _listen(app, host, port) as server:
+            address = f"[{host}]" if ":" in host else host
+            try:
+                console().print(f"dashboard of {store.url}: http://{address}:{server.server_port}/", markup=False)
+                server.serve_forever()
+            except KeyboardInterrupt:
+                console().print("dashboard ended")
+
+
+def _facts(store: Store, name: str) -> dict[str, str]:
+    """What the page of a study says about it; nothing for a study of Optuna's that is not tuner's."""
+    try:
+        record = store.study(name)
+    except StudyError:
+        return {}
+    return {
+        "simulated": "yes: a performance model's numbers, not a measurement" if record.simulated else "no",
+        "model": record.space.model,
+        "engines": ", ".join(record.space.engines),
+        "space": f"{record.space.name} ({record.space_hash[:12]})",
+        "state": f"{record.state.value}: {record.reason}" if record.reason else record.state.value,
+        "tuner": record.tuner_version,
+    }
 
 
 def _is_loopback(host: str) -> bool:
