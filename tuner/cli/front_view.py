@@ -8,7 +8,7 @@ from rich.table import Table
 
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, changes, number
-from tuner.domain.front import Estimate, Front, Gain, Standing
+from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
 from tuner.export.standings import front_of
@@ -157,9 +157,11 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
         return
     out().print(front_table(record, front))
     out().print("; ".join(_notes(record, front)), style="dim", markup=False)
-    best = front.members[0]
-    for goal, value, gain in zip(front.goals, best.values, front.gains(best), strict=True):
-        against = f", {_gain(gain)} against the baseline" if gain is not None and not best.is_baseline else ""
-        label = f" ({SIMULATED})" if best.simulated else ""
-        out().print(f"{goal.label}: {_value(value)} {goal.metric.unit}{against}{label}", markup=False)
+    chosen = front.pick(DEFAULT_PICK)
+    label = f" ({SIMULATED})" if chosen.simulated else ""
+    what = "the baseline itself" if chosen.is_baseline else changes(_changes(front, chosen))
+    out().print(f"chosen by `{DEFAULT_PICK}`{label}: {what}", style="bold", markup=False)
+    for goal, value, gain in zip(front.goals, chosen.values, front.gains(chosen), strict=True):
+        against = f", {_gain(gain)} against the baseline" if gain is not None and not chosen.is_baseline else ""
+        out().print(f"  {goal.label}: {_value(value)} {goal.metric.unit}{against}", markup=False)
     out().print(f"script: {script}", markup=False, soft_wrap=True)

@@ -7,6 +7,7 @@ runs, so two trials never share one. The actor that dies (node lost, out of memo
 from __future__ import annotations
 
 import os
+import socket
 import threading
 import time
 from collections import deque
@@ -21,6 +22,7 @@ from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
 
 _CONNECT_TIMEOUT_S = 60.0
 _PLACE_AGAIN_S = 1.0
+_REACH_TIMEOUT_S = 5.0
 _TEARDOWN_GRACE_S = 60.0
 _EVENT_INTERVAL_S = 0.25
 
@@ -31,6 +33,24 @@ _RAY_ENVIRONMENT = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AUTH_MODE": "disabled",
 }
+
+
+def _refuse_unreachable(address: str) -> None:
+    """Fail within seconds where nobody listens; Ray itself would try for minutes.
+
+    Raises:
+        MachineUnfit: nobody answers at `host:port` (also behind `ray://`); `auto` names no host, so Ray looks itself.
+    """
+    host, colon, port = address.removeprefix("ray://").rpartition(":")
+    if not colon or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=_REACH_TIMEOUT_S).close()
+    except OSError as error:
+        raise MachineUnfit(
+            f"Ray could not be joined at {address}: {error.strerror or error}",
+            hint="check --ray-address, or leave it out to start Ray on this machine",
+        ) from error
 
 
 class TrialWorker:
@@ -119,6 +139,8 @@ class RayExecutor:
             os.environ.setdefault(name, value)
         import ray
 
+        if address is not None:
+            _refuse_unreachable(address)
         quiet = {"log_to_driver": False, "configure_logging": False, "ignore_reinit_error": True}
         try:
             if address is None:

@@ -6,6 +6,7 @@ wrong on the way becomes a `Failure` with class, phase and evidence; only a defe
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,7 @@ from tuner.engines.failures import explain, is_fatal_line
 from tuner.engines.phasemarks import phase_of_line
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.secrets import redact
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.gpu import GpuProbe, open_nvml
@@ -35,6 +37,7 @@ from tuner.trial.serving import ServingWatch
 from tuner.trial.watchdog import FailureKind, LaunchFailed, WaitCancelled, wait_ready
 
 HOST = "127.0.0.1"
+SERVER_INFO = "server_info.json"
 _PROBE_PROMPT = "The"
 _PROBE_TIMEOUT_S = 60.0
 _OBSERVATIONS = {
@@ -141,7 +144,7 @@ def _run(
 
 def _files(run_dir: Path) -> dict[str, str]:
     """Kind → path relative to the run directory, of what every launch writes."""
-    kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG}
+    kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG, "server_info": SERVER_INFO}
     found = {kind: name for kind, name in kinds.items() if (run_dir / name).is_file()}
     raw = {f"requests:{path.name}": str(path.relative_to(run_dir)) for path in sorted(run_dir.glob("requests/*"))}
     return {**found, **raw}
@@ -226,6 +229,8 @@ class _Trial:
 
     def _benchmark(self, handle: ServerHandle, control: ControlPlane, model: str) -> Outcome:
         info = control.server_info()
+        if info is not None:
+            (handle.run_dir / SERVER_INFO).write_text(redact(json.dumps(info, indent=1, default=str)) + "\n")
         candidate = self._request.candidate
         knobs = self._request.space.knobs_of(candidate.engine)
         self._notes.activity = knob_activity(candidate, knobs, self._setup.catalogue, info)

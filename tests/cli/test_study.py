@@ -1,0 +1,275 @@
+"""`tuner study` from the outside: real processes, real Ray, real (simulated) servers, killed in every way."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+pytestmark = pytest.mark.slow
+TUNER = [str(Path(sys.executable).with_name("tuner"))]
+PATIENCE_S = 120.0
+UNREACHABLE = "postgresql://u:hunter2@127.0.0.1:1/x"
+SPACE = """\
+name: tiny
+model: org/model
+engines:
+  simulated:
+    flags: {--flavor: sglang, --time-scale: 25}
+knobs:
+  nccl_proto: {values: [unset, LL, LL128, Simple], env: NCCL_PROTO}
+  decode_steps: {int: {low: 1, high: 8, log: true}, flag: --num-continuous-decode-steps, default: 1}
+workload: {input_tokens: 64, output_tokens: 16, levels: [1, 4], repeats: 1, single_stream_max_requests: 6}
+budget: {trials: 5, baseline_launches: 2, launch_timeout_s: 20}
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    (tmp_path / "tiny.yaml").write_text(SPACE, encoding="utf-8")
+    yield tmp_path
+    left = servers(tmp_path)
+    for process in left:
+        process.kill()
+    assert not left, "a server outlived its test"
+
+
+def environment(folder: Path) -> dict[str, str]:
+    drop = {"TUNER_STORAGE", "TUNER_RUNS", "TUNER_SPACES"}
+    kept = {name: value for name, value in os.environ.items() if name not in drop}
+    return {**kept, "TUNER_LOG": str(folder / "tuner.log")}
+
+
+def tuner(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and check its exit code."""
+    done = subprocess.run(
+        [*TUNER, *arguments],
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
+
+
+def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command in a session of its own."""
+    return subprocess.Popen(
+        [*TUNER, *arguments],
+        cwd=folder, env=environment(folder), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def servers(folder: Path) -> list[psutil.Process]:
+    """Simulated servers that run in this folder."""
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if "tuner.engines.simulated" in process.cmdline() and process.cwd().startswith(str(folder)):
+                found.append(process)
+        except psutil.Error:
+            continue
+    return found
+
+
+def wait_for(what: str, condition: Any) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {PATIENCE_S:.0f} s for {what}"
+        time.sleep(0.1)
+
+
+def trials(folder: Path, name: str) -> list[dict[str, Any]]:
+    return list(json.loads(tuner(folder, "study", "trials", name, "--json").stdout)["trials"])
+
+
+def measured_in(folder: Path) -> int:
+    """Finished launches, read past tuner so that a dead coordinator can be looked at."""
+    if not (folder / "tuner.db").exists():
+        return 0
+    with sqlite3.connect(f"file:{folder}/tuner.db?mode=ro", uri=True, timeout=5) as database:
+        try:
+            return int(database.execute("select count(*) from tuner_attempt where state = 'measured'").fetchone()[0])
+        except sqlite3.OperationalError:
+            return 0
+
+
+def red_line(done: subprocess.CompletedProcess[str]) -> str:
+    """The one line that says what is wrong; never a traceback."""
+    assert "Traceback" not in done.stderr
+    (line,) = [text for text in done.stderr.splitlines() if text.startswith("error: ")]
+    return line
+
+
+def test_a_study_runs_to_its_front_and_its_exported_script_serves_the_measured_configuration(folder: Path) -> None:
+    done = tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes", "--json")
+    document = json.loads(done.stdout)
+    assert document["simulated"] is True
+    assert document["state"] == "finished"
+    assert [goal["label"] for goal in document["objectives"]] == ["single_stream", "throughput"]
+    assert document["baseline"]["objectives"]["single_stream"]["launches"] == 2
+    assert len(trials(folder, "night")) == 5
+
+    pick = document["front"][0]
+    script = folder / "best.sh"
+    tuner(folder, "export", "night", "--pick", str(pick["trials"][0]), "-o", str(script))
+    shown = json.loads(tuner(folder, "study", "show", "night", str(pick["trials"][0]), "--json").stdout)
+    measured = json.loads(Path(shown["run_dir"], shown["artifacts"]["server_info"]).read_text())
+    server = subprocess.Popen(["bash", str(script)], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        port = re.search(r"PORT=(\d+)", script.read_text())
+        assert port is not None
+        running: dict[str, Any] = {}
+
+        def answers() -> bool:
+            try:
+                running.update(httpx.get(f"http://127.0.0.1:{port[1]}/server_info", trust_env=False).json())
+            except httpx.HTTPError:
+                return False
+            return True
+
+        wait_for("the exported server", answers)
+        text = httpx.post(
+            f"http://127.0.0.1:{port[1]}/v1/completions",
+            json={"model": "org/model", "prompt": "The", "max_tokens": 4},
+            trust_env=False,
+            timeout=30,
+        ).json()
+        assert text["usage"]["completion_tokens"] == 4
+    finally:
+        server.terminate()
+        server.wait(30)
+    changing = {"uptime_s", "pid", "launch_seed", "started_at"}
+    assert {k: v for k, v in running.items() if k not in changing} == {
+        k: v for k, v in measured.items() if k not in changing
+    }
+
+
+def test_everything_that_prints_data_prints_one_json_document(folder: Path) -> None:
+    tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--trials", "3", "--yes")
+    for command in (
+        ["list"],
+        ["status", "night"],
+        ["trials", "night"],
+        ["show", "night"],
+        ["show", "night", "0"],
+        ["failures", "night"],
+        ["front", "night"],
+        ["importance", "night"],
+        ["explain", "night", "2"],
+    ):
+        assert json.loads(tuner(folder, "study", *command, "--json").stdout)
+        assert tuner(folder, "study", *command).stdout.strip()
+    assert "simulated" in tuner(folder, "study", "front", "night").stdout
+    assert "taken" not in red_line(tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", code=1))
+    (folder / "tiny.yaml").write_text(SPACE.replace("high: 8", "high: 16"), encoding="utf-8")
+    assert "not the space" in red_line(tuner(folder, "study", "resume", "night", "--space", "tiny.yaml", code=1))
+    tuner(folder, "study", "delete", "night", "--yes")
+    assert json.loads(tuner(folder, "study", "list", "--json").stdout) == {"studies": []}
+
+
+def test_a_killed_coordinator_leaves_no_server_and_resume_finishes_with_every_trial_once(folder: Path) -> None:
+    study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
+    wait_for("two finished trials", lambda: measured_in(folder) >= 2)
+    wait_for("a running server", lambda: servers(folder))
+    os.kill(study.pid, signal.SIGKILL)
+    study.communicate()
+    wait_for("the servers to end by themselves", lambda: not servers(folder))
+    before = measured_in(folder)
+    tuner(folder, "study", "resume", "night")
+    rows = trials(folder, "night")
+    assert len(rows) == 5
+    assert len({row["trial"] for row in rows}) == 5
+    assert all(row["state"] == "measured" for row in rows)
+    assert measured_in(folder) == 5 >= before
+
+
+def test_ctrl_c_once_finishes_the_running_trial_and_twice_tears_it_down(folder: Path) -> None:
+    study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
+    wait_for("a running server", lambda: servers(folder))
+    os.kill(study.pid, signal.SIGINT)
+    assert study.wait(PATIENCE_S) == 130
+    rows = trials(folder, "night")
+    assert [row["state"] for row in rows] == ["measured"]
+
+    study = begin(folder, "study", "resume", "night")
+    wait_for("a running server", lambda: servers(folder))
+    os.kill(study.pid, signal.SIGINT)
+    time.sleep(0.2)
+    os.kill(study.pid, signal.SIGINT)
+    assert study.wait(PATIENCE_S) == 130
+    assert not servers(folder)
+    tuner(folder, "study", "resume", "night")
+    assert [row["state"] for row in trials(folder, "night")] == ["measured"] * 5
+
+
+def test_a_stop_from_another_terminal_ends_the_study_after_its_trial(folder: Path) -> None:
+    study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
+    wait_for("a running server", lambda: servers(folder))
+    assert "is being run by" in red_line(tuner(folder, "study", "resume", "night", code=1))
+    tuner(folder, "study", "stop", "night")
+    study.wait(PATIENCE_S)
+    status = json.loads(tuner(folder, "study", "status", "night", "--json").stdout)
+    assert status["state"] == "stopped"
+    assert status["coordinator"] is None
+    assert status["measured"] < 5
+
+
+def test_a_real_postgresql_holds_a_study_as_well(folder: Path, postgres_url: str) -> None:
+    tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--trials", "3", "--yes",
+          "--storage", postgres_url)  # fmt: skip
+    rows = json.loads(tuner(folder, "study", "trials", "night", "--json", "--storage", postgres_url).stdout)["trials"]
+    assert [row["state"] for row in rows] == ["measured"] * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (["start", "--space", "missing.yaml"], 1, "missing.yaml"),
+        (["start", "--space", "broken.yaml"], 1, "broken.yaml:2:"),
+        (["start", "--space", "sglang.yaml", "--yes"], 4, "not installed"),
+        (["start", "--space", "tiny.yaml", "--sampler", "nonsense", "--yes"], 1, "nonsense"),
+        (["start", "--space", "tiny.yaml", "--timeout", "soon"], 2, "duration"),
+        (["start", "--space", "tiny.yaml", "--yes", "--storage", "sqlite:////proc/none/x.db"], 1, "x.db"),
+        (["start", "--space", "tiny.yaml", "--yes", "--storage", UNREACHABLE], 1, "127.0.0.1"),
+        (["start", "--space", "tiny.yaml", "--yes", "--ray-address", "127.0.0.1:1"], 4, "127.0.0.1:1"),
+        (["resume", "nobody", "--storage", "sqlite:///new.db"], 1, "new.db"),
+        (["nonsense"], 2, "nonsense"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_red_line_with_the_code_of_its_family(
+    folder: Path, arguments: list[str], code: int, words: str
+) -> None:
+    (folder / "broken.yaml").write_text("name: broken\nmodle: x\nengines: {simulated: {}}\n", encoding="utf-8")
+    (folder / "sglang.yaml").write_text("name: s\nmodel: m\nengines: {sglang: {command: [no-such-thing]}}\n")
+    done = tuner(folder, "study", *arguments, code=code)
+    assert "Traceback" not in done.stderr
+    assert words in done.stderr
+    assert "hunter2" not in done.stderr
+    assert not servers(folder)
+
+
+def test_a_dry_run_starts_nothing_and_prints_the_first_launch(folder: Path) -> None:
+    done = tuner(folder, "study", "start", "--space", "tiny.yaml", "--dry-run")
+    assert "tuner.engines.simulated" in done.stdout
+    assert not (folder / "tuner.db").exists()
+    document = json.loads(tuner(folder, "study", "start", "--space", "tiny.yaml", "--dry-run", "--json").stdout)
+    assert document["engines"]["simulated"]["combinations"] == 16
+
+
+def test_help_loads_none_of_the_heavy_libraries(folder: Path) -> None:
+    heavy = ("optuna", "ray", "sqlalchemy", "pandas", "scipy", "plotly", "httpx")
+    code = f"import sys, tuner.cli.main; print(*(name for name in {heavy} if name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
