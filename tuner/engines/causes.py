@@ -59,9 +59,16 @@ class Circumstances:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A signature that matched and counts."""
+    """A signature that matched and counts.
+
+    Attributes:
+        first_line: where it matched first.
+        hit: the match to show: the exception itself rather than the source line that raised it.
+        order: place of the row among all.
+    """
 
     row: Signature
+    first_line: int
     hit: Hit
     order: int
     failure: FailureClass
@@ -70,7 +77,7 @@ class Cause:
     @property
     def rank(self) -> tuple[bool, bool, int, int]:
         """Own errors before those that follow from others, specific rows before general ones, then the first."""
-        return self.failure is FailureClass.UNKNOWN, self.row.weak, self.hit.first, self.order
+        return self.failure is FailureClass.UNKNOWN, self.row.weak, self.first_line, self.order
 
 
 def plain_name(name: str) -> str:
@@ -152,8 +159,16 @@ class Investigation:
                 phase = self._phase_at(hit.first)
                 if self._counts(row, hit, phase):
                     failure = row.class_in.get(phase, row.failure) if phase else row.failure
-                    yield Cause(row, hit, order, failure, phase)
+                    yield Cause(row, hit.first, self._exception_of(row, hit), order, failure, phase)
                     break
+
+    def _exception_of(self, row: Signature, hit: Hit) -> Hit:
+        """The match in the exception that ends a traceback, for one in a source line of that traceback."""
+        lines = self.document.lines
+        if not lines[hit.first].text.startswith(" "):
+            return hit
+        last = next((last for first, last in self._tracebacks if first < hit.first < last), None)
+        return next((later for later in self.document.find(row.regex) if later.first == last), hit)
 
     def _phase_at(self, line: int) -> Phase | None:
         """The phase of a line; where the launch ended is as good when no later marker contradicts it."""

@@ -120,6 +120,19 @@ def test_the_first_fatal_error_decides_not_the_last() -> None:
     assert class_of(explain(log[::-1], engine="vllm")) == "cuda_fault"
 
 
+def test_the_exception_is_shown_rather_than_the_source_line_that_raised_it() -> None:
+    log = [
+        "Traceback (most recent call last):",
+        '  File "validators.py", line 133, in validate_repo_id',
+        "    raise HFValidationError(",
+        "huggingface_hub.errors.HFValidationError: Repo id must be in the form 'repo_name': '/no/model'.",
+    ]
+    failure = explain(log, engine="vllm", exit_code=1)
+    assert failure is not None
+    assert failure.failure_class is FailureClass.MODEL_ACCESS
+    assert failure.evidence == (log[-1],)
+
+
 def test_another_ranks_own_error_beats_a_closed_connection_seen_first() -> None:
     log = [
         "[2026-01-01 10:00:00 TP1] RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:1",
