@@ -4,8 +4,8 @@
 
 Every client is run as a whole command, in a process of its own, against `benchmarks.exact_server`, which logs when it
 really wrote each token. What a client reports minus that log is the client's own error. Every client sends 3·C requests
-at concurrency C, all slots at once at the start, the hardest case. Peers report over all their requests, ours over its
-steady window; each is compared with the server's log of those same requests.
+(ten at least) at concurrency C, all slots at once at the start, the hardest case. Peers report over all their requests,
+ours over its steady window; each is compared with the server's log of those same requests.
 
 Peers that are not installed are left out (`python -m benchmarks.setup_peers`, `tools/engines/setup.py`).
 The last line of the output is one JSON object.
@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -38,6 +38,11 @@ ENGINES = CHECKOUT / ".engines"
 MODEL = CHECKOUT / ".cache" / "models" / "tiny"
 PEERS = ("vllm", "sglang", "aiperf", "guidellm")
 LIMIT_S = 300
+
+
+def requests_for(level: int) -> int:
+    """Requests that a client sends at a level."""
+    return max(10, 3 * level)
 
 
 @dataclass(frozen=True)
@@ -83,11 +88,9 @@ class Row:
 class Server:
     """The exact server in its own process."""
 
-    def __init__(self, priority: int) -> None:
+    def __init__(self) -> None:
         command = [sys.executable, "-m", "benchmarks.exact_server", "--ttft-ms", str(TTFT_MS), "--itl-ms", str(ITL_MS)]
-        self.process = subprocess.Popen(
-            nice(command, priority), stdout=subprocess.PIPE, cwd=CHECKOUT, start_new_session=True
-        )
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, cwd=CHECKOUT)
         assert self.process.stdout is not None
         self.url = f"http://127.0.0.1:{json.loads(self.process.stdout.readline())['port']}"
 
@@ -103,15 +106,26 @@ class Server:
         self.process.wait(10)
 
 
-def nice(command: Sequence[str], priority: int) -> list[str]:
-    """The command at a scheduling priority; the same for server and clients, so that neighbours disturb neither."""
-    return ["nice", "-n", str(priority), *command] if priority else list(command)
+def raise_priority(priority: int) -> None:
+    """Give this process and all that it starts a scheduling priority: server and clients alike, so that what else runs
+    on the machine disturbs neither.
+
+    Linux shares CPU time between sessions first ("autogroup"), so a nice value alone would change nothing.
+    """
+    if not priority:
+        return
+    os.setpriority(os.PRIO_PROCESS, 0, priority)
+    group = Path("/proc/self/autogroup")
+    if group.exists():
+        if os.getpid() != os.getsid(0):
+            os.setsid()
+        group.write_text(str(priority))
 
 
 @contextmanager
-def server(priority: int) -> Iterator[Server]:
+def server() -> Iterator[Server]:
     """A running exact server."""
-    running = Server(priority)
+    running = Server()
     try:
         yield running
     finally:
@@ -150,8 +164,9 @@ def vllm(url: str, level: int, folder: Path) -> list[str]:
     """`vllm bench serve`."""
     words = (
         f"bench serve --backend openai --base-url {url} --model exact --tokenizer {MODEL} --dataset-name random "
-        f"--random-input-len {PROMPT_TOKENS} --random-output-len {TOKENS} --num-prompts {3 * level} --disable-tqdm "
-        f"--max-concurrency {level} --ignore-eos --percentile-metrics ttft,itl --metric-percentiles 50,99 "
+        f"--random-input-len {PROMPT_TOKENS} --random-output-len {TOKENS} --disable-tqdm "
+        f"--num-prompts {requests_for(level)} --max-concurrency {level} --ignore-eos "
+        f"--percentile-metrics ttft,itl --metric-percentiles 50,99 "
         f"--save-result --result-dir {folder} --result-filename report.json"
     )
     return [str(ENGINES / "vllm" / "bin" / "vllm"), *words.split()]
@@ -162,7 +177,7 @@ def sglang(url: str, level: int, folder: Path) -> list[str]:
     words = (
         f"-m sglang.bench_serving --backend sglang-oai --base-url {url} --model {MODEL} --tokenizer {MODEL} "
         f"--dataset-name random-ids --random-input-len {PROMPT_TOKENS} --random-output-len {TOKENS} "
-        f"--random-range-ratio 1 --num-prompts {3 * level} --max-concurrency {level} --disable-tqdm "
+        f"--random-range-ratio 1 --num-prompts {requests_for(level)} --max-concurrency {level} --disable-tqdm "
         f"--output-file {folder / 'report.json'}"
     )
     return [str(ENGINES / "sglang" / "bin" / "python"), *words.split()]
@@ -179,8 +194,9 @@ def aiperf(url: str, level: int, folder: Path) -> list[str]:
     """aiperf."""
     words = (
         f"profile --model exact --url {url} --endpoint-type completions --streaming --concurrency {level} "
-        f"--request-count {3 * level} --synthetic-input-tokens-mean {PROMPT_TOKENS} --output-tokens-mean {TOKENS} "
-        f"--tokenizer {MODEL} --artifact-dir {folder} --ui none --extra-inputs ignore_eos:true --use-server-token-count"
+        f"--request-count {requests_for(level)} --synthetic-input-tokens-mean {PROMPT_TOKENS} "
+        f"--output-tokens-mean {TOKENS} --tokenizer {MODEL} --artifact-dir {folder} --ui none "
+        f"--extra-inputs ignore_eos:true --use-server-token-count"
     )
     return [str(ENGINES / "peers" / "bin" / "aiperf"), *words.split()]
 
@@ -204,7 +220,7 @@ def guidellm(url: str, level: int, folder: Path) -> list[str]:
         "--profile",
         f"kind=concurrent,streams={level}",
         "--constraint",
-        f"kind=max_requests,count={3 * level}",
+        f"kind=max_requests,count={requests_for(level)}",
         "--data",
         f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={TOKENS}",
         "--output",
@@ -237,7 +253,7 @@ CLIENTS = {
 # -- one run ---------------------------------------------------------------------------------------------------------
 
 
-def run_client(name: str, level: int, target: Server, priority: int) -> Run:
+def run_client(name: str, level: int, target: Server) -> Run:
     """Run one command against a server with an empty log.
 
     Raises:
@@ -251,7 +267,7 @@ def run_client(name: str, level: int, target: Server, priority: int) -> Run:
         before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()
         done = subprocess.run(
-            nice(command(target.url, level, folder), priority),
+            command(target.url, level, folder),
             env=os.environ | offline | {"VLLM_NO_USAGE_STATS": "1", "SGLANG_USE_CPU_ENGINE": "1"},
             cwd=folder,
             stdout=subprocess.PIPE,
@@ -329,6 +345,7 @@ def main() -> None:
     parser.add_argument("--peers", default=",".join(PEERS), help="none for ours alone")
     parser.add_argument("--priority", type=int, default=0, help="nice value of server and clients alike")
     chosen = parser.parse_args()
+    raise_priority(chosen.priority)
     levels = [int(word) for word in chosen.levels.split(",")]
     wanted = [name for name in chosen.peers.split(",") if name and name != "none"]
     peers = [name for name in wanted if installed(name)]
@@ -345,11 +362,11 @@ def main() -> None:
     )
     rows: dict[str, dict[str, dict[str, Any]]] = {}
     startups: list[float] = []
-    with server(chosen.priority) as target:
+    with server() as target:
         for level in levels:
             for name in ("tuner", *peers):
                 try:
-                    run = run_client(name, level, target, chosen.priority)
+                    run = run_client(name, level, target)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
                     print(f"{name} at C={level} failed: {error}", flush=True)
                     continue

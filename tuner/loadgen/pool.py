@@ -44,7 +44,7 @@ class _Process:
             stdout=subprocess.PIPE,
             stderr=self._errors,
             env=os.environ | {"PYTHONPATH": path},
-            start_new_session=True,  # Ctrl-C reaches the caller alone, which then ends the job in order
+            process_group=0,  # Ctrl-C reaches the caller alone, which then ends the job in order
         )
         self._lines = lines
         threading.Thread(target=self._read, daemon=True).start()
