@@ -1,0 +1,170 @@
+"""The steady window and what is counted in it, on records whose every time is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from tuner.domain.measurement import LevelWarning, Metric
+from tuner.domain.workload import LatencyLimits, Workload
+from tuner.loadgen.job import LoadResult
+from tuner.loadgen.record import RequestRecord, Trouble
+from tuner.trial.measure_level import Point, Repeat, count_errors, level_result
+from tuner.trial.measure_window import Window, decode_tok_s, metrics_in, single_stream_metrics, steady_window
+
+
+def request(
+    slot: int, sent: float, *, ttft: float = 0.1, itl: float = 0.01, tokens: int = 11, **more: object
+) -> RequestRecord:
+    offsets = tuple(round((ttft + k * itl) * 1e6) for k in range(tokens))
+    fields: dict[str, object] = {
+        "index": 0,
+        "slot": slot,
+        "turn": 0,
+        "scheduled_at": sent,
+        "sent_at": sent,
+        "ended_at": sent + offsets[-1] / 1e6,
+        "status": 200,
+        "asked_tokens": tokens,
+        "output_tokens": tokens,
+        "offsets_us": offsets,
+    }
+    return RequestRecord(**fields | more)  # type: ignore[arg-type]
+
+
+def march(slots: int, rounds: int, period: float = 0.2, **more: object) -> list[RequestRecord]:
+    """Slots in step: each sends a request of 0.2 s as soon as the last one ended."""
+    return [request(slot, n * period, **more) for n in range(rounds) for slot in range(slots)]  # type: ignore[arg-type]
+
+
+def result(records: list[RequestRecord], **more: object) -> LoadResult:
+    fields: dict[str, object] = {
+        "records": tuple(records),
+        "started_at": 0.0,
+        "wall_s": 1.0,
+        "cpu_s": 0.1,
+        "cpu_share": 0.1,
+        "lag_ms": 0.5,
+        "pieces": 10,
+        "in_flight_max": 4,
+        "reconnects": 0,
+        "unsent": 0,
+    }
+    return LoadResult(**fields | more)  # type: ignore[arg-type]
+
+
+class TestWindow:
+    def test_it_opens_with_the_first_end_and_closes_when_the_first_slot_runs_dry(self) -> None:
+        window = steady_window(march(4, 3))
+        assert window is not None
+        assert (window.start, window.end) == (pytest.approx(0.2), pytest.approx(0.6))
+
+    def test_one_round_has_no_steady_part(self) -> None:
+        assert steady_window(march(4, 1)) is None
+        assert steady_window([]) is None
+
+    def test_throughput_over_whole_cycles_is_that_of_the_schedule(self) -> None:
+        records = march(4, 5)
+        window = steady_window(records)
+        assert window is not None
+        assert metrics_in(records, window)[Metric.OUTPUT_TOK_S] == pytest.approx(4 * 11 / 0.2, rel=1e-6)
+
+    def test_a_slow_start_and_a_long_drain_change_nothing(self) -> None:
+        records = [request(slot, -1.0, ttft=1.1) for slot in range(4)] + march(4, 5)[4:]
+        straggler = request(4, 0.1, ttft=0.1, itl=0.5)
+        window = steady_window([*records, straggler, request(4, 5.3, itl=0.5)])
+        assert window is not None
+        assert window.end <= 1.01
+        assert metrics_in(records, window)[Metric.TTFT_P99_MS] == pytest.approx(100)
+
+    def test_first_requests_do_not_count_for_latency(self) -> None:
+        records = [request(slot, -0.8, ttft=0.9) for slot in range(3)] + march(3, 4)[3:]
+        window = steady_window(records)
+        assert window is not None
+        assert metrics_in(records, window)[Metric.TTFT_P99_MS] == pytest.approx(100)
+
+
+class TestMetrics:
+    def test_several_tokens_in_a_chunk_are_that_many_equal_gaps(self) -> None:
+        record = request(0, 0.0, tokens=3, weights=(1, 2, 4), output_tokens=7)
+        found = metrics_in([record], Window(-1, 1))
+        assert found[Metric.ITL_P50_MS] == pytest.approx(2.5)
+        assert found[Metric.OUTPUT_TOK_S] == pytest.approx(3.5)
+        assert decode_tok_s(record) == pytest.approx(6 / 0.02)
+
+    def test_bundles_of_unknown_size_give_no_gaps_but_a_mean_per_token(self) -> None:
+        found = metrics_in([request(0, 0.0, tokens=5, bundled=True, output_tokens=21)], Window(-1, 1))
+        assert Metric.ITL_P50_MS not in found
+        assert found[Metric.TPOT_P50_MS] == pytest.approx(2)
+
+    def test_goodput_counts_requests_that_keep_every_limit(self) -> None:
+        records = [request(0, 0.0), request(1, 0.0, ttft=0.5), request(2, 0.0, itl=0.05)]
+        limits = LatencyLimits(ttft_ms=200, tpot_ms=20)
+        assert metrics_in(records, Window(-1, 1), goodput=limits)[Metric.GOODPUT_S] == pytest.approx(0.5)
+
+    def test_a_stall_shows_in_the_gaps_though_not_in_their_mean(self) -> None:
+        offsets = (100_000, *(100_000 + 10_000 * k for k in range(1, 50)), 1_600_000)
+        found = metrics_in([request(0, 0.0, tokens=51, offsets_us=offsets)], Window(-1, 10))
+        assert found[Metric.ITL_P99_MS] > 500
+        assert found[Metric.TPOT_P99_MS] < 31
+
+    def test_single_stream_speed_is_of_the_request_alone(self) -> None:
+        found = single_stream_metrics(request(0, 0.0))
+        assert found[Metric.DECODE_TOK_S] == pytest.approx(100)
+        assert found[Metric.OUTPUT_TOK_S] == pytest.approx(11 / 0.2)
+
+
+class TestLevels:
+    WORK = Workload(levels=(1, 4), repeats=2)
+
+    def test_repeats_that_agree_give_a_level_without_warnings(self) -> None:
+        found = level_result(
+            Point(4), [Repeat(result(march(4, 3)), 1.0)] * 2, self.WORK, time_scale=1.0, exact_input=True
+        )
+        assert found.valid
+        assert found.warnings == ()
+        speed = next(m for m in found.measurements if m.metric is Metric.OUTPUT_TOK_S)
+        assert len(speed.repeats) == 2
+        assert speed.samples == 24
+
+    @pytest.mark.parametrize(
+        ("more", "warning"),
+        [
+            ({"cpu_share": 0.95}, LevelWarning.CLIENT_NEAR_LIMIT),
+            ({"lag_ms": 9.0}, LevelWarning.CLIENT_NEAR_LIMIT),
+            ({"reconnects": 2}, LevelWarning.RECONNECTED),
+        ],
+    )
+    def test_a_client_near_its_limit_marks_the_level(self, more: dict[str, object], warning: LevelWarning) -> None:
+        repeats = [Repeat(result(march(4, 3), **more), 1.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        assert found.warnings == (warning.value,)
+
+    def test_repeats_that_differ_mark_the_level(self) -> None:
+        slow = [request(slot, n * 0.3, itl=0.02) for n in range(3) for slot in range(4)]
+        repeats = [Repeat(result(march(4, 3)), 1.0), Repeat(result(slow), 1.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        assert LevelWarning.NOT_STEADY.value in found.warnings
+
+    def test_the_servers_own_cache_counters_count_too(self) -> None:
+        repeats = [Repeat(result(march(4, 3)), 1.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True, cache_counted=0.4)
+        assert LevelWarning.PREFIX_CACHE_HIT.value in found.warnings
+        assert found.cached_share == 0.4
+
+    def test_a_drift_of_single_requests_is_marked(self) -> None:
+        records = [request(0, float(n), itl=0.01 * (1 + n / 50)) for n in range(10)]
+        repeats = [Repeat(result(records), 1.0)]
+        found = level_result(Point(1), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        assert LevelWarning.DRIFTING.value in found.warnings
+
+    def test_one_failed_request_leaves_no_number(self) -> None:
+        bad = request(0, 0.6, trouble=Trouble.SHORT, error="3 of 11 tokens")
+        repeats = [Repeat(result([*march(4, 3), bad]), 1.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        assert not found.valid
+        assert found.measurements == ()
+        assert found.errors == {"3 of 11 tokens": 1}
+
+    def test_requests_that_we_cut_ourselves_are_no_errors(self) -> None:
+        cut = request(0, 0.6, trouble=Trouble.CUT, error="another request failed")
+        assert count_errors([result([cut])]) == {}
