@@ -33,7 +33,7 @@ def clean_document(document: object) -> JsonValue:
     if isinstance(document, Sequence):
         before = [None, *document]
         return [
-            _value_of(flag, item) if _is_flag(flag) and not _is_flag(item) else clean_document(item)
+            _value_of(flag, item) if _is_flag(flag) and "=" not in flag and not _is_flag(item) else clean_document(item)
             for flag, item in zip(before, document, strict=False)
         ]
     if document is None or isinstance(document, bool | int | float):
