@@ -240,29 +240,30 @@ def _print_table(levels: Sequence[LevelResult]) -> None:
     shown = (
         ("tok/s", Metric.OUTPUT_TOK_S),
         ("decode tok/s", Metric.DECODE_TOK_S),
-        ("TTFT p50", Metric.TTFT_P50_MS),
-        ("p99 ms", Metric.TTFT_P99_MS),
-        ("ITL p50", Metric.ITL_P50_MS),
-        ("p99 ms", Metric.ITL_P99_MS),
+        ("TTFT p50 ms", Metric.TTFT_P50_MS),
+        ("p99", Metric.TTFT_P99_MS),
+        ("ITL p50 ms", Metric.ITL_P50_MS),
+        ("p99", Metric.ITL_P99_MS),
         ("TPOT p50 ms", Metric.TPOT_P50_MS),
     )
     table = Table()
-    table.add_column("load")
-    for title, _ in shown:
-        table.add_column(title, justify="right")
-    table.add_column("requests", justify="right")
+    for title in ("load", *(title for title, _ in shown), "requests"):
+        table.add_column(title, justify="left" if title == "load" else "right")
     for level in levels:
-        label = f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
         cells = [_cell(level, metric) for _, metric in shown]
-        table.add_row(label, *cells, f"{level.completed}/{level.asked}", style=None if level.valid else "red")
+        table.add_row(_load(level), *cells, f"{level.completed}/{level.asked}", style=None if level.valid else "red")
     out().print(table)
     for level in levels:
         for text, number in level.errors.items():
-            console().print(f"C={level.level}: {number} × {text}", style="red", markup=False)
+            console().print(f"{_load(level)}: {number} × {text}", style="red", markup=False)
     for code in dict.fromkeys(code for level in levels for code in level.warnings):
-        where = ", ".join(f"C={level.level}" for level in levels if code in level.warnings)
+        where = ", ".join(_load(level) for level in levels if code in level.warnings)
         console().print(f"{where}: {LevelWarning(code).words}", style="yellow", markup=False)
     console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
+
+
+def _load(level: LevelResult) -> str:
+    return f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
 
 
 def _cell(level: LevelResult, metric: Metric) -> str:
@@ -271,4 +272,4 @@ def _cell(level: LevelResult, metric: Metric) -> str:
         return "–"
     if row.low is None or row.high is None:
         return f"{row.center:.4g}"
-    return f"{row.center:.4g} ± {(row.high - row.low) / 2:.2g}"
+    return f"{row.center:.4g} ±{(row.high - row.low) / 2 / row.center:.0%}" if row.center else "0"
