@@ -89,6 +89,13 @@ def main() -> None:
         child(new_session=True)
         time.sleep(0.2)
         sys.exit(3)
+    elif mode == "lose-child":
+        victim = os.fork()
+        if victim == 0:
+            wait_forever()
+        time.sleep(float(arguments[0]))
+        os.kill(victim, signal.SIGKILL)
+        os.waitpid(victim, 0)
     elif mode == "listen":
         server = listen(int(arguments[0]))
         print("listening", flush=True)

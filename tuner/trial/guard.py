@@ -10,7 +10,7 @@ killed, the kernel kills the server (PR_SET_PDEATHSIG) and the worker, which see
 
 Standard library only and few modules: a start costs some 30 ms. The order comes as one JSON line on standard input,
 never on the command line or on disk, because the environment may hold secrets. Events go out as JSON lines:
-`started`, `members`, `leader_exit`, `tree_exit`, `spawn_failed`, `done`.
+`started`, `members`, `member_killed`, `leader_exit`, `tree_exit`, `spawn_failed`, `done`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tuner.trial import cgroup, proctree
+from tuner.trial.deaths import DeathWatch
 from tuner.trial.logfile import LogWriter
 from tuner.trial.proctree import Marks, ProcessId
 
@@ -68,6 +69,7 @@ class _Guard:
         self._next_look = 0.0
         self._began = time.monotonic()
         self._grace_s = ORPHAN_GRACE_S
+        self._deaths = DeathWatch()
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD:
@@ -162,6 +164,7 @@ class _Guard:
                 return True
             if pid == self._leader:
                 self._leader_exited = True
+                self._report_deaths()
                 self._tell("leader_exit", code=os.waitstatus_to_exitcode(status))
 
     def _remember_members(self) -> None:
@@ -169,15 +172,24 @@ class _Guard:
             return
         now = time.monotonic()
         self._next_look = now + (_LOOK_EVERY_S if now - self._began < _GROWING_S else _LOOK_SELDOM_S)
-        members = frozenset(proctree.descendants(self._myself, proctree.process_table()))
+        table = proctree.process_table()
+        members = frozenset(proctree.descendants(self._myself, table))
+        self._deaths.follow(table[member.pid] for member in members)
+        self._report_deaths()
         if members != self._members:
             self._members = members
             self._tell("members", processes=sorted((m.pid, m.start) for m in members))
+
+    def _report_deaths(self) -> None:
+        for death in self._deaths.killed():
+            if death.pid != self._leader:
+                self._tell("member_killed", pid=death.pid, name=death.name, signal=death.signal)
 
     # -- ending -----------------------------------------------------------------------------------------------------
 
     def tear_down(self) -> None:
         """SIGTERM to everything that belongs to the launch, a bounded wait, then SIGKILL to what is left."""
+        self._deaths.close()  # what dies from here on was asked to
         marks = Marks(self._order["launch_id"], guard=self._myself, cgroup=self._order["cgroup"])
         for process in proctree.find_members(marks):
             proctree.send(process, signal.SIGTERM)

@@ -21,6 +21,7 @@ from tuner.domain.launch import LaunchPlan
 from tuner.errors import InternalError
 from tuner.trial import cgroup as cgroups
 from tuner.trial import guard as guard_program
+from tuner.trial.deaths import Death
 from tuner.trial.environment import build_environment
 from tuner.trial.gpu import DirtyGpu, GpuProbe, memory_floor, wait_until_clean
 from tuner.trial.hostlocks import HostLock
@@ -108,6 +109,7 @@ class ServerHandle:
         log: its output so far, line by line.
         started_at: `time.monotonic()` of the start.
         proof: what was left after closing; None while it is open.
+        killed: processes of the server that a signal ended before its tear-down, where the kernel tells.
         guard_lost: whether the guard was killed, and the server with it; says nothing about the server.
     """
 
@@ -136,6 +138,7 @@ class ServerHandle:
         self._tree_ended = False
         self._guard_done = False
         self.guard_lost = False
+        self.killed: list[Death] = []
         self._refused: str | None = None
         self._spawned = threading.Event()
         self._listener = threading.Thread(target=self._listen, name=f"guard-{record.launch_id[:8]}", daemon=True)
@@ -274,6 +277,8 @@ class ServerHandle:
         elif kind == "spawn_failed":
             self._refused = event["reason"]
             self._spawned.set()
+        elif kind == "member_killed":
+            self.killed.append(Death(event["pid"], event["name"], event["signal"]))
         elif kind == "leader_exit":
             with self._lock:
                 self._exit_code = event["code"]

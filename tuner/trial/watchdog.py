@@ -139,6 +139,11 @@ def how_it_ended(handle: ServerHandle, code: int) -> tuple[FailureKind, str, int
     """Kind, words and exit code of a death."""
     if handle.guard_lost:
         return FailureKind.GUARD_LOST, "the guard of the launch was killed, and the server with it", None
+    if code == 0 and handle.killed:
+        # The named process noticed that a child was gone, and ended in good order.
+        victim = handle.killed[0]
+        words = f"process {victim.name} (pid {victim.pid}) of the server was killed by signal {victim.signal}"
+        return FailureKind.EXITED, words, -victim.signal
     words = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
     return FailureKind.EXITED, f"the server {words}", code
 

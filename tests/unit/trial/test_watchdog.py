@@ -19,6 +19,7 @@ from tuner.trial.process import launch
 from tuner.trial.serving import ServingWatch
 from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, WaitCancelled, wait_ready
 
+KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 PATIENT = PhaseDeadlines.of(60.0)
 
 
@@ -79,6 +80,14 @@ def test_a_killed_guard_is_no_verdict_on_the_server(tmp_path: Path) -> None:
 def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None:
     with launch(rogue_plan("quiet"), tmp_path) as server, pytest.raises(WaitCancelled):
         wait_ready(server, never, no_phase, PATIENT, is_cancelled=lambda: True)
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
+def test_a_server_that_ends_in_order_after_losing_a_child_was_killed(tmp_path: Path) -> None:
+    with launch(rogue_plan("lose-child", "3"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+        wait_ready(server, never, no_phase, PATIENT)
+    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.EXITED, -signal.SIGKILL)
+    assert "of the server was killed by signal 9" in failed.value.observation
 
 
 def test_a_probe_that_blocks_does_not_blind_the_watchdog(tmp_path: Path) -> None:
