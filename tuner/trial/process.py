@@ -36,6 +36,9 @@ GUARD_LOG = "guard.log"
 GRACE_S = 10.0
 """SIGTERM to SIGKILL. vLLM needs up to 9 s to end its workers; SGLang would wait for running requests without limit."""
 
+HUNG_GRACE_S = 2.0
+"""The same for a server that was found hung: what does not answer requests seldom answers signals."""
+
 GPU_RETURN_S = 60.0
 _START_S = 10.0
 _PORT_RETURN_S = 3.0
@@ -110,6 +113,7 @@ class ServerHandle:
         started_at: `time.monotonic()` of the start.
         proof: what was left after closing; None while it is open.
         killed: processes of the server that a signal ended before its tear-down, where the kernel tells.
+        is_hung: set by whoever found the server hung; it then gets a shorter grace.
         guard_lost: whether the guard was killed, and the server with it; says nothing about the server.
     """
 
@@ -137,6 +141,7 @@ class ServerHandle:
         self._exit_code: int | None = None
         self._tree_ended = False
         self._guard_done = False
+        self.is_hung = False
         self.guard_lost = False
         self.killed: list[Death] = []
         self._refused: str | None = None
@@ -192,10 +197,16 @@ class ServerHandle:
         """The living processes of this launch, lowest id first."""
         return sorted(find_members(self._record.marks).values(), key=lambda stat: stat.pid)
 
-    def close(self, grace_s: float = GRACE_S) -> TeardownProof:
-        """Tear everything down and prove it: SIGTERM, at most `grace_s` seconds, SIGKILL. Safe to call twice."""
+    def close(self, grace_s: float | None = None) -> TeardownProof:
+        """Tear everything down and prove it: SIGTERM, a bounded wait, SIGKILL. Safe to call twice.
+
+        Args:
+            grace_s: seconds between the two signals; by default `GRACE_S`, or `HUNG_GRACE_S` for a hung server.
+        """
         if self.proof is not None:
             return self.proof
+        if grace_s is None:
+            grace_s = HUNG_GRACE_S if self.is_hung else GRACE_S
         began = time.monotonic()
         self._stop_guard(grace_s)
         members = {process.pid for process in self._record.members}

@@ -98,5 +98,6 @@ class ServingWatch:
         return None
 
     def _hung(self, observation: str, kind: FailureKind = FailureKind.HUNG) -> LaunchFailed:
+        self._handle.is_hung = kind is FailureKind.HUNG
         evidence = collect_evidence(self._handle, self._gpus)
         return LaunchFailed(kind, Phase.SERVING, observation, evidence=evidence)

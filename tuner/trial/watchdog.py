@@ -128,6 +128,7 @@ def wait_ready(
             if (overdue := clocks.overdue(now)) is not None:
                 hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
                 kind = FailureKind.HUNG if hung else FailureKind.DEADLINE
+                handle.is_hung = True
                 evidence = collect_evidence(handle, gpus)
                 raise _failed(clocks, now, kind, str(overdue), evidence=evidence)
             time.sleep(_LOOK_EVERY_S)

@@ -15,7 +15,7 @@ from support.launches import eventually, has_written, rogue_plan
 from tuner.domain.outcome import Phase
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
-from tuner.trial.process import launch
+from tuner.trial.process import GRACE_S, launch
 from tuner.trial.serving import ServingWatch
 from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, WaitCancelled, wait_ready
 
@@ -129,6 +129,15 @@ def test_a_silent_server_is_hung_and_its_stacks_are_kept(tmp_path: Path) -> None
     stacks = Path(failed.value.evidence["stacks"]).read_text()
     assert f"== pid {pid}" in stacks
     assert "wait_forever" in stacks or "Permission" in stacks  # containers may forbid py-spy to look
+
+
+def test_a_hung_server_is_not_given_the_grace_of_a_working_one(tmp_path: Path) -> None:
+    impatient = PhaseDeadlines(launch_timeout_s=60, silence_s=1.0, learned={})
+    with launch(rogue_plan("deaf"), tmp_path) as server:
+        assert eventually(has_written(tmp_path, "\ndeaf"))
+        with pytest.raises(LaunchFailed):
+            wait_ready(server, never, no_phase, impatient)
+        assert server.close().seconds < GRACE_S
 
 
 def test_a_server_that_only_talks_runs_into_its_phase_deadline(tmp_path: Path) -> None:
