@@ -5,11 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import socket
+import subprocess
+import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from support.scripted_server import (
     CLOSE,
@@ -50,6 +53,13 @@ SMALL: dict[str, Any] = {
 
 def work(**changes: Any) -> Workload:
     return Workload.model_validate(SMALL | changes)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    limit = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < limit
+        time.sleep(0.05)
 
 
 def run(script: Script, **changes: Any) -> tuple[LevelResult, ...]:
@@ -356,6 +366,11 @@ class TestFailures:
         assert error.kind is FailureKind.REQUESTS_FAILED
         assert "after 2 tokens" in str(error)
 
+    def test_a_half_closed_socket_is_a_failed_request_and_no_dead_server(self) -> None:
+        error = failure(once_warm(lambda body, n: [HEAD, token(), CLOSE] if n == 6 else good(body, n)), levels=(4,))
+        assert error.kind is FailureKind.REQUESTS_FAILED
+        assert "connection closed by the server after 1 tokens" in str(error)
+
     def test_a_server_that_dies_under_load_is_dead(self) -> None:
         with serving(once_warm(lambda body, n: good(body, n, wait=0.2))) as server:
 
@@ -403,6 +418,21 @@ class TestFailures:
         with serving(lambda body, n: good(body, n, wait=0.3)) as server, pytest.raises(MeasurementFailed) as caught:
             measure(server.url, "m", work(output_tokens=100), seed=1, should_abort=lambda: next(asked))
         assert caught.value.kind is FailureKind.ABORTED
+
+    def test_no_load_process_outlives_its_caller(self) -> None:
+        program = (
+            "import sys; from tuner.trial.protocol import measure; from tuner.domain.workload import Workload; "
+            "measure(sys.argv[1], 'm', Workload(input_tokens=4, levels=(1,)), seed=1)"
+        )
+        with serving(lambda _b, _n: [HEAD, token(), HANG]) as server:
+            caller = subprocess.Popen([sys.executable, "-c", program, server.url])
+            try:
+                wait_for(lambda: len(server.bodies) == 1)
+                (worker,) = psutil.Process(caller.pid).children()
+            finally:
+                caller.kill()
+                caller.wait()
+            wait_for(lambda: not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE)
 
     def test_levels_measured_before_a_failure_are_handed_over(self) -> None:
         error = failure(lambda body, n: good(body, n) if n < 8 else [plain("503 Service Unavailable")])

@@ -1,0 +1,110 @@
+"""`tuner bench` as a user runs it, against a server on this machine."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.scripted_server import good, plain, serving
+
+TUNER = Path(sys.executable).with_name("tuner")
+_OPTIONS = "--model m --levels 1,4 --input-tokens 4 --output-tokens 4 --repeats 1 --warmup 2 --precision 0.9"
+QUICK = _OPTIONS.split()
+
+
+def bench(url: str, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [TUNER, "bench", url, *words], capture_output=True, text=True, timeout=120, env=env, check=False
+    )
+
+
+def test_json_is_one_document_on_stdout_and_words_go_to_stderr() -> None:
+    with serving(good) as server:
+        done = bench(server.url, *QUICK, "--json", "--seed", "7")
+    assert done.returncode == 0
+    document = json.loads(done.stdout)
+    assert (document["model"], document["seed"], document["url"]) == ("m", 7, server.url)
+    one, four = document["levels"]
+    assert (one["level"], four["level"]) == (1, 4)
+    assert four["valid"] is True
+    row = next(row for row in four["measurements"] if row["metric"] == "output_tok_s")
+    assert row["unit"] == "tok/s"
+    assert row["samples"] == four["completed"]
+
+
+def test_without_a_format_there_is_a_table() -> None:
+    with serving(good) as server:
+        done = bench(server.url, *QUICK)
+    assert "C=4" in done.stdout
+    assert "another launch may differ" in done.stderr
+
+
+def test_files_csv_parquet_plot_and_raw_records(tmp_path: Path) -> None:
+    rows, table, plot, raw = (tmp_path / name for name in ("o.csv", "o.parquet", "p.html", "raw"))
+    with serving(good) as server:
+        first = bench(server.url, *QUICK, "--csv", "-o", str(rows), "--plot", str(plot), "--raw", str(raw))
+        second = bench(server.url, *QUICK, "--parquet", "-o", str(table))
+    assert (first.returncode, second.returncode) == (0, 0)
+    with rows.open() as file:
+        found = list(csv.DictReader(file))
+    assert {row["level"] for row in found} == {"1", "4"}
+    assert all(float(row["center"]) >= 0 for row in found)
+    import pandas as pd
+
+    assert list(pd.read_parquet(table).columns) == list(found[0])
+    assert "ttft_p50_ms" in plot.read_text(encoding="utf-8")
+    assert {path.name for path in raw.iterdir()} >= {"requests-c1-r1.jsonl.gz", "requests-c4-r1.jsonl.gz"}
+
+
+def test_an_invalid_level_is_shown_and_ends_with_exit_code_1() -> None:
+    def busy(body: dict[str, Any], number: int) -> Any:
+        return [plain("503 Busy", b"full")] if number == 20 else good(body, number)
+
+    with serving(busy) as server:
+        done = bench(server.url, *QUICK, "--levels", "12", "--json")
+    assert done.returncode == 1
+    (level,) = json.loads(done.stdout)["levels"]
+    assert level["valid"] is False
+    assert level["measurements"] == []
+    assert "HTTP 503: full" in next(iter(level["errors"]))
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["--levels", "1,x"], 2, "--levels 1,x"),
+        (["--levels", "8,1"], 2, "levels must ascend"),
+        (["--json", "--csv"], 2, "choose one of"),
+        (["--parquet"], 2, "needs a file"),
+        (["--turns", "2", "--shared-prefix", "2"], 2, "choose one of"),
+        (["--api-key-env", "NO_SUCH_KEY"], 2, "NO_SUCH_KEY is not set"),
+        (["--dataset", "/nowhere.jsonl"], 1, "cannot be read"),
+        (["--tokenizer", "/nowhere"], 1, "no tokenizer.json"),
+        ([], 1, "does not take connections"),
+    ],
+)
+def test_what_is_wrong_is_one_line_and_an_exit_code(words: list[str], code: int, said: str) -> None:
+    done = bench("http://127.0.0.1:9", *QUICK, *words)
+    assert done.returncode == code
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_server_that_names_no_model_needs_one() -> None:
+    with serving(good) as server:
+        done = bench(server.url, "--levels", "1")
+    assert done.returncode == 2
+    assert "--model" in done.stderr
+
+
+def test_the_key_is_sent_and_never_printed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BENCH_KEY", "s3cr3t-value")
+    with serving(good) as server:
+        done = bench(server.url, *QUICK, "--json", "--api-key-env", "BENCH_KEY")
+    assert b"Bearer s3cr3t-value" in server.heads[0]
+    assert "s3cr3t" not in done.stdout + done.stderr
