@@ -16,6 +16,7 @@ A problem is a Python file with these names:
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -64,8 +65,9 @@ class Problem:
         return None if found["status"] != "ok" else tuple(found["values"][name] for name in self.objectives)
 
 
+@functools.cache
 def load(path: Path) -> Problem:
-    """Import a problem file by its path.
+    """Import a problem file by its path; once per process, since some work out their optimum on import.
 
     Raises:
         SystemExit: when the file lacks a name of the protocol.

@@ -8,7 +8,7 @@ it was not tuned to one of them; large pair and triple effects show where a near
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,17 +16,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-Points = NDArray[np.int64]
-Array = NDArray[np.float64]
+from benchmarks.problems.optimum import REFERENCE_SHARE, Array, Landscape, Points, best_single_and_area
 
 BASE = (60.0, 2400.0)
 """The baseline's true values: single-stream and total tok/s."""
 
-KEEP = 0.97
-REFERENCE_SHARE = 0.9
 HANG_S, CRASH_S, OOM_S, LAUNCH_S = 600.0, 30.0, 60.0, 180.0
-_STARTS = 60
-_WEIGHTS = 12
 
 
 @dataclass(frozen=True)
@@ -82,7 +77,8 @@ class TableProblem:
         self.BASELINE = {k["name"]: k["values"][i] for k, i in zip(self._knobs, self._base, strict=True)}
         self.OBJECTIVES = [("single_stream", "maximize"), ("throughput", "maximize")]
         self.REFERENCE = {"single_stream": REFERENCE_SHARE * BASE[0], "throughput": REFERENCE_SHARE * BASE[1]}
-        self.BEST_SINGLE, self.HV_BEST = self._optimum(np.random.default_rng([7, seed]))
+        whole = Landscape(self._sizes, self._canonical, self._true_values, BASE)
+        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(whole, np.random.default_rng([7, seed]))
 
     def _draw_gates(self, rng: Generator) -> list[tuple[int, int, int]]:
         """(gated axis, its gate's axis, index that opens it); gates come before what they gate and are open to all."""
@@ -193,58 +189,9 @@ class TableProblem:
             values[name] = value * float(np.exp(error))
         return {"status": "ok", "values": values, "seconds": LAUNCH_S + rng.uniform(0, 15)}
 
-    def _optimum(self, rng: Generator) -> tuple[float, float]:
-        """Best single-stream under the throughput floor, and the front's volume: pairwise exchange from many starts."""
-        kept: list[Array] = [np.array([BASE])]
-        best = BASE[0]
-
-        def lead(v: Array) -> Array:
-            short = np.maximum(KEEP - v[:, 1] / BASE[1], 0.0)
-            return v[:, 0] / BASE[0] - 20.0 * short
-
-        def weighted(weight: float) -> Callable[[Array], Array]:
-            return lambda v: weight * np.log(v[:, 0] / BASE[0]) + (1 - weight) * np.log(v[:, 1] / BASE[1])
-
-        goals = [lead] * _STARTS + [weighted(w) for w in np.linspace(0, 1, _WEIGHTS)] * 3
-        for goal in goals:
-            values = self._climb(goal, rng)
-            kept.append(values)
-            good = values[values[:, 1] >= KEEP * BASE[1], 0]
-            best = max(best, float(good.max(initial=0.0)))
-        return best, _area(np.concatenate(kept), REFERENCE_SHARE * np.array(BASE))
-
-    def _climb(self, goal: Callable[[Array], Array], rng: Generator) -> Array:
-        """Best-improvement ascent over single exchanges, then over pairs; the working values seen on the way."""
-        point = self._canonical(rng.integers(0, self._sizes, size=(1, len(self._sizes))))
-        seen = []
-        current = -np.inf
-        pairs = False
-        while True:
-            around = self._around(point[0], pairs=pairs)
-            around = around[[s == "ok" for s in self._status(around)]]
-            if not len(around):
-                return np.array([BASE])
-            values = self._values(around)
-            seen.append(values)
-            score = goal(values)
-            top = int(score.argmax())
-            if score[top] <= current + 1e-12:
-                if pairs:
-                    return np.concatenate(seen)
-                pairs = True
-                continue
-            pairs, current, point = False, float(score[top]), around[top : top + 1]
-
-    def _around(self, point: Points, *, pairs: bool) -> Points:
-        moves = [(i, v) for i, n in enumerate(self._sizes) for v in range(n) if v != point[i]]
-        chosen: list[tuple[tuple[int, int], ...]] = [(m,) for m in moves]
-        if pairs:
-            chosen += [p for p in itertools.combinations(moves, 2) if p[0][0] != p[1][0]]
-        around = np.repeat(point[None], len(chosen) + 1, axis=0)
-        for row, changes in enumerate(chosen, 1):
-            for i, v in changes:
-                around[row, i] = v
-        return self._canonical(around)
+    def _true_values(self, points: Points) -> Array:
+        works = np.array([status == "ok" for status in self._status(points)])
+        return np.where(works[:, None], self._values(points), np.nan)
 
 
 def _draw_knob(i: int, rng: Generator) -> dict[str, Any]:
@@ -268,14 +215,3 @@ def _effect(knob: Mapping[str, Any], size: float, rng: Generator) -> Array:
         return rng.normal(0, size, n)
     place = np.linspace(0, 1, n)
     return size * (rng.normal() * 1.5 * place - rng.uniform(0, 4) * (place - rng.random()) ** 2)
-
-
-def _area(points: Array, reference: Array) -> float:
-    """Area that the points dominate beyond the reference."""
-    points = points[(points > reference).all(axis=1)]
-    area, floor = 0.0, float(reference[1])
-    for single, through in points[np.lexsort((-points[:, 1], -points[:, 0]))]:
-        if through > floor:
-            area += (single - reference[0]) * (through - floor)
-            floor = float(through)
-    return float(area)

@@ -101,12 +101,21 @@ class RemainingGain:
 
 @dataclass(frozen=True, slots=True)
 class Proposal:
-    """A candidate to launch; `trial` is the number to tell the verdict under."""
+    """A candidate to launch.
+
+    Attributes:
+        trial: the number to tell the verdict under.
+        candidate: what to launch.
+        why: one sentence.
+        purpose: of the launch.
+        block: round of interleaved launches that it belongs to, if to any; for the loop, the search does not keep it.
+    """
 
     trial: int
     candidate: Candidate
     why: str
     purpose: Purpose = Purpose.SEARCH
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,9 +210,29 @@ class Search(Protocol):
         """Have this candidate proposed next (after earlier ones of the queue), even if it was launched before."""
         ...
 
+    def propose(self, candidate: Candidate, purpose: Purpose) -> Proposal:
+        """This candidate at once, whatever waits in the queue, even if it was launched before.
+
+        What it measures is told like any other trial, so that the search learns from every launch.
+        """
+        ...
+
     @property
-    def pending(self) -> Mapping[int, Candidate]:
+    def pending(self) -> Mapping[int, Proposal]:
         """Trials proposed and not told yet."""
+        ...
+
+    def finalists(self, engine: str, count: int, before: int | None = None) -> Sequence[Candidate]:
+        """Launched candidates that are worth confirming, by what the models expect, most wanted first.
+
+        Not those with the best values seen: with many launches these are the luckiest ones. The baseline is never
+        among them; fewer than `count` come back where fewer are worth it, and none while there is no model.
+
+        Args:
+            engine: whose.
+            count: at most so many. A larger count only adds to the end of the list.
+            before: look only at trials with a smaller number; None looks at all.
+        """
         ...
 
     def importance(self) -> Sequence[KnobImportance]:

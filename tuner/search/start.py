@@ -22,7 +22,7 @@ SUSPECT = 0.5
 
 
 def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
-    """Each category but the baseline's, and on each scale a point half-way to either end; likely values come first."""
+    """Each category but the baseline's, and two points of each scale; likely values come first."""
     likely: list[Change] = []
     others: list[Change] = []
     for i, axis in enumerate(lattice.axes):
@@ -30,9 +30,7 @@ def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
         if axis.ordinal:
             down = start // 2 if start > 0 else last // 3
             up = start + (last - start + 1) // 2 if start < last else (2 * last) // 3
-            import os
-            one = down if start > last - start else up
-            chosen = ({one} if os.environ.get("ONE") else {down, up}) | {*axis.likely} - {start}
+            chosen = {down, up, *axis.likely} - {start}
         else:
             chosen = set(range(last + 1)) - {start}
         for index in sorted(chosen):

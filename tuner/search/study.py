@@ -13,7 +13,7 @@ import optuna
 from optuna.exceptions import ExperimentalWarning
 from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial, Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
@@ -34,6 +34,7 @@ from tuner.search.base import (
 )
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs
 from tuner.search.explanation import WHY, explanation_facts, note_explanation, read_explanation
+from tuner.search.finalists import finalists
 from tuner.search.goal import Aims, floors
 from tuner.search.history import History
 from tuner.search.insight import axis_effects, clearly_worse, remaining_gain
@@ -180,6 +181,23 @@ class Search:
             user_attrs=queued(candidate) | {_PURPOSE: purpose.value, WHY: why},
         )
 
+    def propose(self, candidate: Candidate, purpose: Purpose) -> Proposal:
+        """See `tuner.search.base.Search.propose`."""
+        point = self._notebook.lattices[candidate.engine].encode(candidate)
+        parameters = self._notebook.parameters(candidate.engine, point)
+        # One write makes it pending: a queued trial whose asker dies would come up later, when nobody wants it.
+        self._study.add_trial(
+            create_trial(
+                state=TrialState.RUNNING,
+                params=parameters,
+                distributions={name: self._notebook.distributions[name] for name in parameters},
+                user_attrs=queued(candidate) | {_PURPOSE: purpose.value, WHY: _WORDS[purpose]},
+            )
+        )
+        frozen = self._trials()[-1]
+        self._notebook.note_candidate(Trial(self._study, frozen._trial_id), candidate, point)
+        return _proposal(frozen, candidate)
+
     def ask(self) -> Proposal:
         """See `tuner.search.base.Search.ask`."""
         if any(trial.state is TrialState.WAITING for trial in self._trials()):
@@ -197,8 +215,7 @@ class Search:
         assert candidate is not None, "only candidates are queued"
         engine, _ = self._notebook.suggest(trial)
         self._notebook.note_candidate(trial, candidate, self._notebook.lattices[engine].encode(candidate))
-        purpose = Purpose(frozen.user_attrs.get(_PURPOSE, Purpose.SEARCH))
-        return Proposal(trial.number, candidate, frozen.user_attrs.get(WHY, ""), purpose)
+        return _proposal(frozen, candidate)
 
     def _for_engine(self, engine: str) -> Proposal:
         """A new candidate of one engine.
@@ -272,10 +289,18 @@ class Search:
         self._study.tell(trial, state=TrialState.FAIL)
 
     @property
-    def pending(self) -> Mapping[int, Candidate]:
+    def pending(self) -> Mapping[int, Proposal]:
         """See `tuner.search.base.Search.pending`."""
         running = [trial for trial in self._trials() if trial.state is TrialState.RUNNING]
-        return {trial.number: candidate for trial in running if (candidate := candidate_of(trial)) is not None}
+        return {t.number: _proposal(t, candidate) for t in running if (candidate := candidate_of(t)) is not None}
+
+    def finalists(self, engine: str, count: int, before: int | None = None) -> Sequence[Candidate]:
+        """See `tuner.search.base.Search.finalists`."""
+        trials = self._trials() if before is None else self._trials()[:before]
+        lattice, history = self._notebook.lattices[engine], self._notebook.history(trials, engine)
+        if len(history.successes) < MIN_SUCCESSES:
+            return []
+        return [lattice.decode(point) for point in finalists(Beliefs(lattice, history), Aims(), count)]
 
     def explain(self, trial: int) -> Explanation:
         """See `tuner.search.base.Search.explain`."""
@@ -337,6 +362,11 @@ class Search:
 
     def _history(self, engine: str) -> History:
         return self._notebook.history(self._trials(), engine)
+
+
+def _proposal(trial: FrozenTrial, candidate: Candidate) -> Proposal:
+    purpose = Purpose(trial.user_attrs.get(_PURPOSE, Purpose.SEARCH))
+    return Proposal(trial.number, candidate, trial.user_attrs.get(WHY, ""), purpose)
 
 
 _WORDS: Mapping[Purpose, str] = {

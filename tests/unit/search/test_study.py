@@ -144,7 +144,7 @@ def test_metrics_and_objective_names_are_there_for_the_dashboard(url: str) -> No
 def test_what_was_asked_and_not_told_is_pending_across_a_restart(url: str) -> None:
     proposal = opened(url).ask()
     again = opened(url)
-    assert again.pending == {proposal.trial: proposal.candidate}
+    assert again.pending == {proposal.trial: proposal}
     again.tell(proposal.trial, verdict(proposal.candidate))
     assert again.pending == {}
 
