@@ -40,7 +40,8 @@ HUNG_GRACE_S = 2.0
 """The same for a server that was found hung: what does not answer requests seldom answers signals."""
 
 GPU_RETURN_S = 60.0
-_START_S = 10.0
+# A dead guard is noticed at once; this only bounds the wait for a machine that is very busy.
+_START_S = 60.0
 _PORT_RETURN_S = 3.0
 _BOOTSTRAP = "import sys; sys.path.append(sys.argv[1]); from tuner.trial.guard import main; sys.exit(main())"
 
