@@ -22,3 +22,14 @@ def test_the_page_on_failures_has_a_section_for_every_class() -> None:
     for failure_class, policy in FAILURES.items():
         assert f"\n### {failure_class.value}\n" in page
         assert policy.words[1:] in page
+
+
+def test_every_command_says_what_it_does_and_describes_every_option() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
+    sections = page.split("\n## ")[1:]
+    assert len(sections) > 20
+    for section in sections:
+        title, _, text = section.partition("\n")
+        usage, _, rest = text.partition("\n\n")
+        assert "Usage: tuner" in usage, title
+        assert rest.strip().splitlines()[0].strip(), f"{title} has no description"
