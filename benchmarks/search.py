@@ -1,6 +1,6 @@
 """How many launches until the best configuration? Search methods side by side on problems with known truth.
 
-    python -m benchmarks.search --problem FILE.py [--problem …] --seeds 20 --budget 80 [--methods tuner,random,…]
+    python -m benchmarks.search [--problem FILE.py …] [--seeds 20] [--budget 80] [--methods tuner,random,…]
 
 Each study launches the baseline first. "Reached" means that a launched candidate truly is within 2 % of the best
 value of the first objective among candidates that keep 97 % of the baseline's second one. The last line of output is
@@ -32,6 +32,7 @@ from benchmarks.search_methods import METHODS, OURS
 WITHIN = 0.98
 CHECKPOINTS = (20, 40)
 GPUS = 4
+GIVEN = [str(Path(__file__).parent / "problems" / name) for name in ("small.py", "full.py")]
 _BOOTSTRAPS = 2000
 
 
@@ -212,7 +213,7 @@ def header(budget: int) -> str:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problem", action="append", required=True, help="problem file; may be given several times")
+    parser.add_argument("--problem", action="append", help="problem file; may be repeated (default: small and full)")
     parser.add_argument("--seeds", type=int, default=20, help="studies per method (default 20)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=80, help="launches per study (default 80)")
@@ -225,7 +226,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     figures = {}
     with ProcessPoolExecutor(chosen.jobs) as pool:
-        for path in chosen.problem:
+        for path in chosen.problem or GIVEN:
             name = protocol.load(Path(path)).name
             print(f"\n## {name}: {len(seeds)} studies of {chosen.budget} launches each; [95 % interval]\n")
             print(header(chosen.budget))

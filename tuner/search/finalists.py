@@ -12,9 +12,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.search.beliefs import Beliefs
+from tuner.search.goal import Aims, floors
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
-from tuner.search.proposer import Aims, floors
 
 MARGINS = (1.0, 2.0, 0.0)
 """In launch noises, the most wanted first: one is safe for most candidates, none is a bet."""
@@ -24,8 +24,8 @@ def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
     """Up to `count` launched points other than the baseline, the most wanted first.
 
     In turn: the best lead objective at each of `MARGINS`, the best of all objectives together, and the best of each
-    other objective. A point that breaks a limit more probably than not is none, nor one that is expected to be worse than
-    the baseline on every objective.
+    other objective. A point that breaks a limit more probably than not is none, nor one that is expected to be worse
+    than the baseline on every objective.
     """
     known = beliefs.known_points
     known = known[(known != beliefs.lattice.baseline).any(axis=1)]
@@ -58,7 +58,8 @@ def _wishes(beliefs: Beliefs, aims: Aims, mean: Array) -> Iterator[Array]:
 
 
 def _at_margin(beliefs: Beliefs, aims: Aims, mean: Array, margin: float) -> Array:
-    floor = floors(beliefs, aims, margin)
+    noise = np.array([model.launch_noise for model in beliefs.objectives])
+    floor = floors(beliefs, aims) + margin * noise
     fit = (mean[:, 1:] >= floor[1:]).all(axis=1)
     worth: Array = np.where(fit, mean[:, 0], -np.inf)
     return worth

@@ -36,26 +36,31 @@ class Aims:
     """What the search is after.
 
     Attributes:
-        keep: share of the baseline's value that the other objectives must keep for the lead objective (the first) to
-        count. reference: share of the baseline's values from which the front's volume is reckoned. front_share: share
-        of the launches that go for the front as a whole; the others go for the lead objective. together: changes of
-        the baseline in one launch of the start. barred: a candidate that fails with more than this probability is
-        taken only when nothing else is left. pool: candidates scored at each ask.
+        keep: share of the baseline's value that the other objectives must keep for the lead one (the first) to count.
+        reference: share of the baseline's values from which the front's volume is reckoned.
+        front_share: bounds on the share of launches that go for the front as a whole; the others go for the lead
+            objective. Between them, whichever promises more gets more.
+        together: new values in one launch of the start.
+        barred: a candidate that fails with more than this probability, by more than one witness, comes last.
+        pool: candidates scored at each ask.
     """
 
     keep: float = 0.97
     reference: float = 0.9
-    front_share: tuple[float, float] = (0.25, 0.75)
-    together: int = 2
-    moving: bool = True
+    front_share: tuple[float, float] = (0.2, 0.4)
+    together: int = 1
     barred: float = 0.5
     pool: int = 1200
 
 
-def floors(beliefs: Beliefs, aims: Aims) -> Array:
-    """Log value that each objective must keep for the lead objective to count: a share of the baseline's."""
+def floors(beliefs: Beliefs, aims: Aims, margin: float = 0.0) -> Array:
+    """Log value that each objective must keep for the lead objective to count.
+
+    It is the kept share of the baseline's value, and for safety `margin` launch noises more.
+    """
     at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-    kept: Array = at_baseline[0] + np.log(aims.keep)
+    noise = np.array([model.launch_noise for model in beliefs.objectives])
+    kept: Array = at_baseline[0] + np.log(aims.keep) + margin * noise
     return kept
 
 

@@ -79,7 +79,7 @@ class Proposer:
     def _start(self, history: History) -> Choice | None:
         failures = FailureModel(self._lattice, history, Costs.of(history).failure)
         order = np.random.default_rng([self._seed, 0])
-        base = self._incumbent(history) if self._aims.moving else self._lattice.baseline
+        base = self._incumbent(history)
         point = next_start(self._lattice, history, failures, order, base=base, together=self._aims.together)
         if point is None:
             return None
