@@ -46,6 +46,9 @@ def start(
     timeout: Annotated[str | None, typer.Option(help="Stop after this long: 90s, 15m, 2h.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of proposals and prompts.")] = 0,
     model: Annotated[str | None, typer.Option(help="Model path or name instead of the space's.")] = None,
+    engine: Annotated[
+        list[str] | None, typer.Option(help="Only this engine of the space; may be repeated. [default: all]")
+    ] = None,
     sampler: Annotated[str, typer.Option(help="Search method: tuner, tpe, nsga2, gp, random, grid …")] = "tuner",
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
@@ -67,6 +70,7 @@ def start(
         timeout_s=None if timeout is None else duration_s(timeout),
         seed=seed,
         model=model,
+        engines=tuple(engine or ()),
         sampler=sampler,
     )
     prepared = prepare_start(options, elsewhere=ray_address is not None)

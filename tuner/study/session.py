@@ -16,15 +16,16 @@ from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.engines.catalogue import catalogues
 from tuner.engines.plan import Place
-from tuner.errors import MachineUnfit, StudyError
+from tuner.errors import MachineUnfit, StudyError, UserError
 from tuner.execution.ray import RayExecutor
 from tuner.search.samplers import DEFAULT as DEFAULT_SAMPLER
 from tuner.search.study import open_search
-from tuner.spec import load_space
+from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
-from tuner.study.loop import LEASE_S, Coordinator, StudyEnd
+from tuner.study.launches import LEASE_S, StudyEnd
+from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import learn_limits
@@ -32,11 +33,12 @@ from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.sweep import sweep
 
 RUNS_VARIABLE = "TUNER_RUNS"
+_ENGINES = "engines"
 
 
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """What `tuner study start` was asked for; None leaves the space file's own value."""
+    """What `tuner study start` was asked for; None leaves the space file's own value, and no engines means all."""
 
     space: str
     name: str | None = None
@@ -44,6 +46,7 @@ class StartOptions:
     timeout_s: float | None = None
     seed: int = 0
     model: str | None = None
+    engines: tuple[str, ...] = ()
     sampler: str = DEFAULT_SAMPLER
 
     @property
@@ -107,21 +110,37 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False) -> Prepared
         MachineUnfit: an engine or the GPUs are missing.
     """
     loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes)
-    setups = _setups(loaded.space, elsewhere=elsewhere)
+    space = only_engines(loaded.space, options.engines)
+    setups = _setups(space, elsewhere=elsewhere)
     now = time.time()
     record = StudyRecord(
         name=options.name or f"{loaded.space.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
-        space=loaded.space,
+        space=space,
         space_text=loaded.text,
-        space_hash=loaded.hash,
+        space_hash=space_hash(space),
         sampler=options.sampler,
         seed=options.seed,
         simulated=any(setup.definition.simulated for setup in setups.values()),
         tuner_version=__version__,
         created_at=now,
-        overrides={key: str(value) for key, value in options.space_changes.items()},
+        overrides={
+            **{key: str(value) for key, value in options.space_changes.items()},
+            **({_ENGINES: ",".join(options.engines)} if options.engines else {}),
+        },
     )
     return _prepared(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere)
+
+
+def only_engines(space: Space, engines: tuple[str, ...]) -> Space:
+    """The space with some of its engines only; all of them when none is named.
+
+    Raises:
+        UserError: for an engine that the space does not have.
+    """
+    if unknown := [name for name in engines if name not in space.engines]:
+        raise UserError(f"the space has no engine {unknown[0]}", hint=f"it has {', '.join(space.engines)}")
+    kept = {name: engine for name, engine in space.engines.items() if name in engines or not engines}
+    return space.model_copy(update={"engines": kept})
 
 
 def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhere: bool = False) -> Prepared:
@@ -140,9 +159,11 @@ def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhe
     record = store.study(name)
     if space is not None:
         # The budget may change on resume, and is no part of the hash.
-        changes = {path: text for path, text in record.overrides.items() if not path.startswith("budget.")}
-        given = load_space(space, catalogues=catalogues(), overrides=changes)
-        if given.hash != record.space_hash:
+        changes = dict(record.overrides)
+        engines = tuple(changes.pop(_ENGINES, "").split(",")) if _ENGINES in changes else ()
+        kept = {path: text for path, text in changes.items() if not path.startswith("budget.")}
+        given = load_space(space, catalogues=catalogues(), overrides=kept).space
+        if space_hash(only_engines(given, engines)) != record.space_hash:
             raise StudyError(
                 f"{space} is not the space that study {name} was started with",
                 hint=f"resume without --space, or start a new study (`tuner study start --space {space}`)",
