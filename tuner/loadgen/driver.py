@@ -26,17 +26,19 @@ _SPIN_S = 0.002  # uvloop's timers count whole milliseconds; the last bit of a w
 class _Clock:
     """When a request last made progress: tokens, not mere bytes."""
 
-    __slots__ = ("at", "seen", "tokens")
+    __slots__ = ("at", "seen")
 
     def __init__(self, at: float) -> None:
-        self.at, self.seen, self.tokens = at, 0, 0
+        self.at, self.seen = at, 0
 
     def look(self, exchange: Exchange) -> None:
+        """Find the newest token among the pieces that came since the last look; usually the very last piece is one."""
         pieces = exchange.pieces
-        for at, piece in pieces[self.seen :]:
+        for place in range(len(pieces) - 1, self.seen - 1, -1):
+            at, piece = pieces[place]
             if carries_token(piece):
                 self.at = at
-                self.tokens += 1
+                break
         self.seen = len(pieces)
 
 
@@ -272,7 +274,8 @@ class Driver:
 
     def _report_stall(self, slot: int, now: float, *, everyone: bool) -> None:
         clock, exchange = self._clocks[slot], self._active[slot]
-        self._stall = Stall(exchange.index, clock.tokens, now - clock.at, len(self._active), everyone)
+        tokens = sum(carries_token(piece) for _, piece in exchange.pieces)
+        self._stall = Stall(exchange.index, tokens, now - clock.at, len(self._active), everyone)
         self._cut("no token within the limit", Trouble.STALLED)
 
     # -- ending ------------------------------------------------------------------------------------------------------
