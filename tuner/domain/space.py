@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
+from tuner.domain.output import OutputCheck
 from tuner.domain.values import Assignment, FlagValue, Scalar, Value
 from tuner.domain.workload import Workload
 
@@ -160,6 +161,9 @@ class Budget(BaseModel):
         gpu_hours: GPUs × hours of all launches.
         baseline_launches: how often each engine's baseline is launched at the start, for the noise floor.
         sentinel_every: search trials between two further launches of the baseline, against drift; 0 for none.
+        confirm_launches: how often the baseline and each finalist are launched again at the end, interleaved; they
+            take at most a third of `trials`, fewer finalists and launches where that does not suffice; 0 for none.
+        smallest_gain: the difference that matters, as a share; a comparison that cannot tell it says so.
         launch_timeout_s: longest start-up, whatever the phases.
         benchmark_timeout_s: longest benchmark of one launch.
     """
@@ -169,6 +173,8 @@ class Budget(BaseModel):
     trials: Annotated[int, Field(gt=0)] = 40
     baseline_launches: Annotated[int, Field(gt=0)] = 3
     sentinel_every: Annotated[int, Field(ge=0)] = 10
+    confirm_launches: Annotated[int, Field(ge=0)] = 3
+    smallest_gain: Annotated[float, Field(gt=0, lt=1)] = 0.02
     hours: Annotated[float, Field(gt=0)] | None = None
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
     launch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
@@ -192,6 +198,7 @@ class Space(BaseModel):
     objectives: Annotated[tuple[Objective, ...], Field(max_length=4)] = ()
     limits: tuple[Limit, ...] = ()
     budget: Budget = Budget()
+    output_check: OutputCheck = OutputCheck()
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -81,7 +81,10 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One launch as stored; `report` is None while it runs or when it was abandoned."""
+    """One launch as stored; `report` is None while it runs or when it was abandoned.
+
+    Launches that share a `block` were made in one round, in random order, to be compared with each other.
+    """
 
     id: int
     study: str
@@ -97,6 +100,7 @@ class AttemptRecord:
     finished_at: float | None = None
     told: bool = False
     report: TrialReport | None = None
+    block: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

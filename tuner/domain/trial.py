@@ -10,6 +10,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, Phase
+from tuner.domain.output import OutputReference, OutputReport
 from tuner.domain.space import Space
 from tuner.domain.workload import Workload
 
@@ -45,6 +46,7 @@ class TrialRequest:
         gpus: how many GPUs the server needs; the worker fills in which.
         seed: for prompts; differs per attempt.
         phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
+        reference: the baseline's answers; None before its first launch.
     """
 
     study: str
@@ -58,6 +60,7 @@ class TrialRequest:
     gpus: int = 0
     seed: int = 0
     phase_limits: Mapping[Phase, float] = field(default_factory=dict)
+    reference: OutputReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,8 @@ class TrialReport:
         artifacts: paths under the run directory, by kind (`server_log`, `launch_script`, `requests`).
         started_at: seconds since the epoch (wall clock of the node).
         finished_at: the same.
+        notes: what else is worth telling.
+        output: what the output check found; None where it was off, or the launch failed before it.
     """
 
     outcome: Outcome
@@ -118,3 +123,4 @@ class TrialReport:
     started_at: float = 0.0
     finished_at: float = 0.0
     notes: tuple[str, ...] = ()
+    output: OutputReport | None = None

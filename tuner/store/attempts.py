@@ -38,6 +38,7 @@ class Attempts(Transactions):
         run_dir: str,
         owner: str,
         ttl: float,
+        block: int | None = None,
     ) -> AttemptRecord:
         """Remember a launch before it begins, with a lease that `heartbeat` prolongs.
 
@@ -50,6 +51,7 @@ class Attempts(Transactions):
             run_dir: where its files go.
             owner: who runs it.
             ttl: seconds until the lease runs out.
+            block: round of interleaved launches that it belongs to, if to any.
 
         Raises:
             StudyError: no such study, or this attempt of the trial was opened before.
@@ -76,6 +78,7 @@ class Attempts(Transactions):
                     lease_owner=owner,
                     lease_expires_at=now + ttl,
                     started_at=now,
+                    block=block,
                 )
                 session.add(row)
                 session.flush()

@@ -11,6 +11,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.output import OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState, ExportRecord, StudyRecord, StudyState
 from tuner.domain.trial import KnobActivity, Purpose, TrialReport
@@ -20,6 +21,7 @@ from tuner.store.tables import ArtifactRow, AttemptRow, ExportRow, LevelRow, Mea
 _PLAN = TypeAdapter(LaunchPlan | None)
 _CANDIDATE = TypeAdapter(Candidate)
 _ACTIVITY = TypeAdapter(tuple[KnobActivity, ...])
+_OUTPUT = TypeAdapter(OutputReport | None)
 _PHASES = TypeAdapter(Mapping[Phase, float])
 
 
@@ -83,6 +85,7 @@ def write_report(row: AttemptRow, report: TrialReport, artifacts: tuple[Artifact
     row.phase_seconds = _PHASES.dump_python(report.phase_seconds, mode="json")
     row.activity = _ACTIVITY.dump_python(report.activity, mode="json")
     row.versions, row.machine, row.notes = dict(report.versions), dict(report.machine), list(report.notes)
+    row.output = _OUTPUT.dump_python(report.output, mode="json")
     row.artifacts = [ArtifactRow(kind=a.kind, path=a.path, sha256=a.sha256, size_bytes=a.size_bytes) for a in artifacts]
     if isinstance(outcome, Measured):
         row.state = AttemptState.MEASURED.value
@@ -145,6 +148,7 @@ def attempt_from_row(row: AttemptRow, report: TrialReport | None) -> AttemptReco
         started_at=row.started_at,
         finished_at=row.finished_at,
         told=row.told,
+        block=row.block,
         report=report,
     )
 
@@ -164,6 +168,7 @@ def report_from_row(row: AttemptRow) -> TrialReport:
         started_at=row.worker_started_at,
         finished_at=row.worker_finished_at,
         notes=tuple(row.notes),
+        output=_OUTPUT.validate_python(row.output),
     )
 
 

@@ -95,6 +95,7 @@ class AttemptRow(Base):
     lease_expires_at: Mapped[float]
     started_at: Mapped[float]
     finished_at: Mapped[float | None]
+    block: Mapped[int | None]
 
     # What the worker reported; empty until the attempt is finished, and read only when a report is asked for.
     worker_started_at: Mapped[float | None] = _reported()
@@ -106,6 +107,7 @@ class AttemptRow(Base):
     machine: Mapped[Document] = _reported(CleanDocument)
     notes: Mapped[Document] = _reported(CleanDocument)
     warnings: Mapped[Document] = _reported(CleanDocument)
+    output: Mapped[Document] = _reported(CleanDocument)
     failure_class: Mapped[str | None] = _reported()
     failure_phase: Mapped[str | None] = _reported()
     evidence: Mapped[Document] = _reported(CleanDocument)

@@ -15,8 +15,10 @@ from pathlib import Path
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import LevelResult, Measured
 from tuner.domain.outcome import Failure, FailureClass, Observation, Phase
+from tuner.domain.output import OutputReport
 from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
 from tuner.engines.activity import knob_activity
+from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
 from tuner.engines.failures import explain, is_fatal_line
 from tuner.engines.phasemarks import phase_of_line
@@ -28,6 +30,7 @@ from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.gpu import GpuProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
 from tuner.trial.machine import machine_facts
+from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
 from tuner.trial.protocol import FailureKind as MeasurementTrouble
@@ -59,6 +62,7 @@ class _Notes:
     plan: LaunchPlan | None = None
     phase_seconds: dict[Phase, float] = field(default_factory=dict)
     activity: tuple[KnobActivity, ...] = ()
+    output: OutputReport | None = None
     artifacts: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     phase: Phase = Phase.PREFLIGHT
@@ -99,6 +103,7 @@ def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, c
         started_at=started,
         finished_at=time.time(),
         notes=tuple(notes.texts),
+        output=notes.output,
     )
 
 
@@ -144,7 +149,7 @@ def _run(
 
 def _files(run_dir: Path) -> dict[str, str]:
     """Kind → path relative to the run directory, of what every launch writes."""
-    kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG, "server_info": SERVER_INFO}
+    kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG, "server_info": SERVER_INFO, "answers": ANSWERS}
     found = {kind: name for kind, name in kinds.items() if (run_dir / name).is_file()}
     raw = {f"requests:{path.name}": str(path.relative_to(run_dir)) for path in sorted(run_dir.glob("requests/*"))}
     return {**found, **raw}
@@ -237,14 +242,56 @@ class _Trial:
         self._notes.phase = Phase.SERVING
         limit_s = self._request.space.budget.benchmark_timeout_s
         watch = ServingWatch(handle, timeout_s=limit_s, is_fatal=is_fatal_line(self._plan.engine), gpus=self._gpus)
+        checker = OutputChecker(
+            self._request,
+            base_url=self._plan.base_url,
+            model=model,
+            model_path=self._plan.model,
+            run_dir=handle.run_dir,
+            time_scale=_time_scale(info),
+            should_stop=lambda: self._cancelled() or watch.is_over(),
+        )
         began = time.monotonic()
+        outcome: Outcome | None = self._checked(checker, checker.alone, watch)
+        if outcome is None:
+            outcome = self._measured_levels(handle, control, model, watch, _time_scale(info))
+        if isinstance(outcome, Measured):
+            outcome = self._checked(checker, checker.loaded, watch) or outcome
+        # A crash after the last request fails the trial too.
+        watch.check()
+        self._notes.phase_seconds[Phase.SERVING] = time.monotonic() - began
+        return outcome
+
+    def _checked(
+        self, checker: OutputChecker, ask: Callable[[], Failure | None], watch: ServingWatch
+    ) -> Failure | None:
+        """One part of the output check; a server that dies of it has failed for that reason, not for its answers."""
+        self.say("output check")
+        try:
+            failure = ask()
+        except StoppedError as error:
+            if self._cancelled():
+                raise _CancelledError from error
+            watch.check()
+            raise
+        except TooLateError as error:
+            raise watch.stalled(str(error)) from error
+        finally:
+            self._notes.output = checker.report
+        if failure is not None and failure.failure_class is FailureClass.SHORT_OUTPUT:
+            watch.settle()
+        return failure
+
+    def _measured_levels(
+        self, handle: ServerHandle, control: ControlPlane, model: str, watch: ServingWatch, time_scale: float
+    ) -> Outcome:
         try:
             levels = measure(
                 self._plan.base_url,
                 model,
                 self._request.workload,
                 seed=self._request.seed,
-                time_scale=_time_scale(info),
+                time_scale=time_scale,
                 flush=control.flush,
                 on_progress=lambda progress: self.say(str(progress)),
                 should_abort=lambda: self._cancelled() or watch.is_over(),
@@ -257,9 +304,6 @@ class _Trial:
             if error.kind in _BAD_ANSWERS:
                 return _bad_answers(error)
             raise watch.stalled(str(error)) from error
-        # A crash after the last request fails the trial too.
-        watch.check()
-        self._notes.phase_seconds[Phase.SERVING] = time.monotonic() - began
         return _complete(levels, simulated=self._plan.simulated)
 
     def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:

@@ -14,6 +14,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 from tuner.secrets import is_secret_name
 from tuner.store import open_store
@@ -99,6 +100,30 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "labels": table(name, text),
     },
     KnobActivity: {"knob": text, "state": st.sampled_from(Activity), "reason": text},
+    Answer: {
+        "text": text,
+        "pieces": many(name),
+        "logprobs": many(number),
+        "rivals": many(table(name, number)),
+    },
+    Agreement: {
+        "share": number,
+        "drift": maybe(number),
+        "compared": count,
+        "excused": count,
+        "different": count,
+        "worst": count,
+    },
+    TaskScore: {"right": count, "asked": count},
+    OutputReport: {
+        "alone": maybe(st.deferred(lambda: build(Agreement))),
+        "loaded": maybe(st.deferred(lambda: build(Agreement))),
+        "least_share": maybe(number),
+        "most_drift": maybe(number),
+        "prompts": many(name),
+        "answers": many(st.deferred(lambda: build(Answer))),
+        "task": maybe(st.deferred(lambda: build(TaskScore))),
+    },
     TrialReport: {
         "outcome": st.deferred(lambda: build(Failure) | build(Measured)),
         "plan": maybe(st.deferred(lambda: build(LaunchPlan))),
@@ -110,6 +135,7 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "started_at": number,
         "finished_at": number,
         "notes": many(text),
+        "output": maybe(st.deferred(lambda: build(OutputReport))),
     },
 }
 """One strategy for every field of every noun that is stored; none of them may be left to its default."""
