@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -86,8 +87,8 @@ def test_finalists_answer_the_users_own_questions(baseline: TrialReport, tmp_pat
     assert baseline.output is not None
     known = baseline.output.prompts[0], " ".join(baseline.output.answers[0].text.split()[:2])
     file = tmp_path / "questions.jsonl"
-    lines = [f'{{"question": "{question}", "answer": "{answer}"}}\n' for question, answer in (known, ("Who?", "Nobody"))]
-    file.write_text("".join(lines))
+    pairs = [known, ("Who?", "Nobody")]
+    file.write_text("".join(json.dumps({"question": asked, "answer": right}) + "\n" for asked, right in pairs))
     report = trials.run(
         tmp_path / "run",
         purpose=Purpose.CONFIRM,
