@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.scripted_server import good, plain, serving
+from support.scripted_server import HANG, HEAD, good, plain, serving, token
 
 TUNER = Path(sys.executable).with_name("tuner")
 _OPTIONS = "--model m --levels 1,4 --input-tokens 4 --output-tokens 4 --repeats 1 --warmup 2 --precision 0.9"
@@ -108,3 +108,14 @@ def test_the_key_is_sent_and_never_printed(monkeypatch: pytest.MonkeyPatch) -> N
         done = bench(server.url, *QUICK, "--json", "--api-key-env", "BENCH_KEY")
     assert b"Bearer s3cr3t-value" in server.heads[0]
     assert "s3cr3t" not in done.stdout + done.stderr
+
+
+def test_levels_measured_before_the_server_went_away_are_still_given() -> None:
+    def leaves(body: dict[str, Any], number: int) -> Any:
+        return [HEAD, token(), HANG] if number > 8 else good(body, number)
+
+    with serving(leaves) as server:
+        done = bench(server.url, *QUICK, "--timeout", "1", "--levels", "1,30", "--json")
+    assert done.returncode == 1
+    assert [level["level"] for level in json.loads(done.stdout)["levels"]] == [1]
+    assert "received a token for" in done.stderr

@@ -71,11 +71,12 @@ def bench(
     `asked`, `completed`, `errors`, `warnings`, `duration_s`, `client_cpu_share`, `client_lag_ms`, and `measurements`:
     rows of `metric`, `unit`, `center`, `low`, `high`, `spread_kind`, `repeats`, `samples`.
 
-    Exit code 1 when a level is invalid: a request failed or came short.
+    Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
+    before is still given.
     """
     from tuner.loadgen.ask import served_models
     from tuner.loadgen.target import Target
-    from tuner.trial.protocol import measure
+    from tuner.trial.protocol import MeasurementFailed, measure
 
     if sum((as_json, as_csv, as_parquet)) > 1:
         raise UsageError("choose one of --json, --csv, --parquet")
@@ -102,10 +103,16 @@ def bench(
     if name is None:
         raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
     chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
+    failed: MeasurementFailed | None = None
     with _view() as show:
-        found = measure(
-            url, name, workload, seed=chosen_seed, on_progress=show, raw_dir=raw, keep_invalid=True, headers=headers
-        )
+        try:
+            found = measure(
+                url, name, workload, seed=chosen_seed, on_progress=show, raw_dir=raw, keep_invalid=True, headers=headers
+            )
+        except MeasurementFailed as error:
+            failed, found = error, error.levels
+    if failed is not None and not found:
+        raise failed
     if as_json or as_csv or as_parquet:
         _write(found, output, workload, url=url, model=name, seed=chosen_seed, form=(as_json, as_csv))
     else:
@@ -114,6 +121,8 @@ def bench(
         from tuner.export.bench import write_plot
 
         write_plot(found, plot, f"{name} at {url}")
+    if failed is not None:
+        raise failed
     if not all(level.valid for level in found):
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ import asyncio
 import socket
 from dataclasses import dataclass, field
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, cast
 
 import httptools
 
@@ -163,8 +163,7 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport) or hasattr(transport, "write")
-        self._transport = transport  # type: ignore[assignment]
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from asyncio's
 
     def data_received(self, data: bytes) -> None:
         self._now = perf_counter()
