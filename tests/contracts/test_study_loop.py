@@ -17,7 +17,8 @@ from tuner.domain.trial import Outcome, Purpose, TrialRequest
 from tuner.search.study import open_search
 from tuner.store import Store, driver_url, open_store
 from tuner.study.events import AttemptEnded, Noted, StudyEvent
-from tuner.study.loop import Coordinator, StudyEnd
+from tuner.study.launches import StudyEnd
+from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch, Urgency
 
 KNOBS = {"a": {"values": [1, 2, 3, 4], "flag": "--a"}, "b": {"switch": True, "env": "B"}}

@@ -13,7 +13,7 @@ from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
 from tuner.export.standings import front_of
 from tuner.store import Store
-from tuner.study.loop import StudyEnd
+from tuner.study.launches import StudyEnd
 
 
 def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:

@@ -1,62 +1,30 @@
-"""The loop of a study: ask, launch, record, tell – and be killable at any moment.
-
-Order of writes for every launch: attempt opened → launch → attempt finished (one transaction) → search told → marked
-told. Whatever dies in between, `recover` finds the rest: an attempt without end is abandoned and its trial launched
-again; one that ended but was not told is told.
-"""
+"""A study from its first launch to its last: search until the budget says, then confirm what was found."""
 
 from __future__ import annotations
 
-import time
+import math
+import statistics
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.failure_memory import next_step
-from tuner.domain.outcome import FAILURES, Action, Failure, Phase
+from tuner.domain.outcome import Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
-from tuner.domain.trial import Purpose, TrialReport, TrialRequest
-from tuner.errors import MachineUnfit, NothingFeasible, TunerError
-from tuner.execution.base import Executor, Finished, Progressed, TrialKey
+from tuner.domain.trial import Purpose
+from tuner.execution.base import Executor
 from tuner.search.base import Infeasible, Proposal, Search, SpaceExhausted
 from tuner.store import Store
-from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
+from tuner.study.confirm import ConfirmAgenda, automatic_extent
+from tuner.study.events import Noted, StudyEvent
+from tuner.study.launches import Agenda, Done, Launches, StudyEnd
 from tuner.study.memory import memory_of, second_chance
-from tuner.study.stopping import Spent, StopSwitch, Stopwatch, Urgency, spent_reason
-from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, verdict_of
+from tuner.study.series import SERIES_PURPOSES
+from tuner.study.stopping import Spent, StopSwitch, Stopwatch, spent_reason
 
-LEASE_S = 60.0
-_HEARTBEAT_S = 15.0
-_POLL_S = 0.5
-_RETRY_PAUSE_S = 5.0
 _MAX_ANSWERED = 20
-
-
-@dataclass(frozen=True, slots=True)
-class StudyEnd:
-    """Why a study ended; `error` is set when it could not go on."""
-
-    state: StudyState
-    reason: str
-    error: TunerError | None = None
-
-
-@dataclass(slots=True)
-class _Waiting:
-    """A launch that is due: a fresh proposal, or a retry after a pause."""
-
-    proposal: Proposal
-    attempt: int
-    not_before: float = 0.0
-
-
-@dataclass(slots=True)
-class _Progress:
-    """What the loop has in hand."""
-
-    waiting: list[_Waiting] = field(default_factory=list)
-    running: dict[TrialKey, tuple[AttemptRecord, Proposal]] = field(default_factory=dict)
+_MOST_RESERVED = 0.5
+"""The confirmation gets at most half as much time as the search before it."""
 
 
 class Coordinator:
@@ -89,107 +57,134 @@ class Coordinator:
         stop: StopSwitch,
     ) -> None:
         self._record = record
-        self._space = record.space
         self._store = store
         self._search = search
-        self._executor = executor
         self._baselines = baselines
-        self._owner = owner
-        self._run_root = run_root
         self._gpus = gpus
-        self._phase_limits = phase_limits
         self._notify = notify
-        self._stop = stop
-        self._hand = _Progress()
         self._watch = Stopwatch()
-        self._beat_at = 0.0
-        self._end: StudyEnd | None = None
-        self._warned: set[str] = set()
+        self._launches = Launches(
+            record,
+            store=store,
+            search=search,
+            executor=executor,
+            owner=owner,
+            run_root=run_root,
+            gpus=gpus,
+            phase_limits=phase_limits,
+            notify=notify,
+            stop=stop,
+        )
 
     def run(self) -> StudyEnd:
-        """Run until the budget, the space or the user ends the study.
+        """Search, then confirm, until the budget, the space or the user ends the study.
 
         Everything measured is recorded when this returns, whatever the reason; nothing is left running.
         """
+        budget, engines = self._record.space.budget, len(self._baselines)
+        extent = automatic_extent(budget, engines=engines)
+        search = SearchAgenda(
+            self._record,
+            search=self._search,
+            baselines=self._baselines,
+            spent=self._spent,
+            reserved=extent.launches if extent is not None else 0,
+            notify=self._notify,
+        )
+        if extent is None:
+            return self.pursue(search)
+        confirm = ConfirmAgenda(
+            self._record,
+            search=self._search,
+            baselines=self._baselines,
+            extent=lambda attempts: automatic_extent(budget, engines=engines, affordable=self._affordable(attempts)),
+            spent=self._spent,
+        )
+        return self.pursue(search, confirm)
+
+    def pursue(self, *agendas: Agenda) -> StudyEnd:
+        """Bring the study to a consistent state, then follow agendas one after the other; the first trouble ends it."""
         self._store.set_state(self._record.name, StudyState.RUNNING, "")
-        self._recover()
-        while not self._finished():
-            self._launch_due()
-            for update in self._executor.poll(_POLL_S):
-                if isinstance(update, Progressed):
-                    self._notify(AttemptProgressed(self._hand.running[update.key][0], update.event))
-                elif isinstance(update, Finished):
-                    self._settle(update.key, update.report)
-            self._beat()
-        assert self._end is not None
-        self._store.set_state(self._record.name, self._end.state, self._end.reason)
-        return self._end
+        self._launches.recover()
+        reasons = []
+        for agenda in agendas:
+            end = self._launches.pursue(agenda)
+            reasons.append(end.reason)
+            if end.state is not StudyState.FINISHED:
+                break
+        end = replace(end, reason="; ".join(reasons) if end.state is StudyState.FINISHED else end.reason)
+        self._store.set_state(self._record.name, end.state, end.reason)
+        return end
 
-    # ---- what to launch
+    def _affordable(self, attempts: list[AttemptRecord]) -> float:
+        """Launches of the usual length for which the budget has time left; infinite without a limit."""
+        budget, spent = self._record.space.budget, self._spent(attempts)
+        seconds = [a.finished_at - a.started_at for a in attempts if a.finished_at is not None]
+        usual = statistics.fmean(seconds) / 3600 if seconds else 0.0
+        limits = (
+            (budget.hours, spent.hours, usual),
+            (budget.gpu_hours, spent.gpu_hours, usual * max(self._gpus, 1)),
+        )
+        return min(
+            ((limit - used) / each for limit, used, each in limits if limit is not None and each > 0), default=math.inf
+        )
 
-    def _recover(self) -> None:
-        """Bring an interrupted study to a consistent state: nothing told twice, nothing lost."""
-        attempts = self._store.attempts(self._record.name)
-        for attempt in attempts:
-            if attempt.state is AttemptState.RUNNING:
-                self._store.abandon(attempt.id)
-                self._notify(Noted(f"trial {attempt.trial} was interrupted and will be launched again"))
-        pending = dict(self._search.pending)
-        launches: dict[int, list[AttemptRecord]] = {}
-        for attempt in attempts:
-            launches.setdefault(attempt.trial, []).append(attempt)
-        for attempt in attempts:
-            if attempt.state.finished and not attempt.told and attempt.trial not in pending:
-                self._store.mark_told(attempt.id)
-        for trial, candidate in pending.items():
-            self._resume_trial(trial, candidate, launches.get(trial, []))
+    def _spent(self, attempts: list[AttemptRecord]) -> Spent:
+        seconds = sum(a.finished_at - a.started_at for a in attempts if a.finished_at is not None)
+        told = len({a.trial for a in attempts if a.told})
+        return Spent(told, self._watch.hours, seconds * max(self._gpus, 1) / 3600)
 
-    def _resume_trial(self, trial: int, candidate: Candidate, launches: list[AttemptRecord]) -> None:
-        """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise."""
-        purpose = launches[-1].purpose if launches else self._purpose_of(candidate)
-        proposal = Proposal(trial, candidate, "redone after an interruption", purpose)
-        last = launches[-1] if launches else None
-        if last is not None and last.report is not None and not last.told:
-            self._conclude(last, proposal, last.report)
-            return
-        self._hand.waiting.append(_Waiting(proposal, attempt=len(launches) + 1))
 
-    def _purpose_of(self, candidate: Candidate) -> Purpose:
-        is_baseline = any(candidate.fingerprint == known.fingerprint for known in self._baselines.values())
-        return Purpose.BASELINE if is_baseline else Purpose.SEARCH
+class SearchAgenda:
+    """Launches what the search proposes, the baseline again against drift, and second chances before the end.
 
-    def _launch_due(self) -> None:
-        """Fill the free slots, retries first."""
-        if self._end is not None or self._stop.urgency > Urgency.NONE:
-            return
-        while len(self._hand.running) < self._executor.slots:
-            now = time.monotonic()
-            due = next((w for w in self._hand.waiting if w.not_before <= now), None)
-            if due is not None:
-                self._hand.waiting.remove(due)
-            elif (due := self._propose()) is None:
-                return
-            self._launch(due)
+    Args:
+        record: the study.
+        search: proposes.
+        baselines: engine → baseline.
+        spent: what the study has used so far, launches in hand left out.
+        reserved: launches of the budget that are kept for the confirmation.
+        notify: hears about candidates that were not launched.
+    """
 
-    def _propose(self) -> _Waiting | None:
-        """The search's next proposal, or None when the budget or the space is used up."""
-        attempts = self._store.attempts(self._record.name)
-        in_hand = len(self._hand.waiting) + len(self._hand.running)
-        if reason := spent_reason(self._space.budget, self._spent(attempts, in_hand)):
-            if not in_hand:
-                self._finish(StudyState.FINISHED, reason)
-            return None
-        if not self._baseline_known(attempts) and self._hand.running:
+    def __init__(
+        self,
+        record: StudyRecord,
+        *,
+        search: Search,
+        baselines: Mapping[str, Candidate],
+        spent: Callable[[list[AttemptRecord]], Spent],
+        reserved: int,
+        notify: Callable[[StudyEvent], None],
+    ) -> None:
+        self._space = record.space
+        self._search = search
+        self._baselines = baselines
+        self._spent = spent
+        self._reserved = reserved
+        self._notify = notify
+
+    def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
+        """See `tuner.study.launches.Agenda.next`."""
+        if reason := spent_reason(self._space.budget, self._committed(attempts, in_hand)):
+            return Done(reason)
+        if in_hand and not self._baseline_known(attempts):
             # The first launch is the baseline's; nothing is worth launching beside it until it works.
             return None
-        self._enqueue_sentinel(attempts)
+        self._enqueue_sentinel(attempts, in_hand)
         self._enqueue_second_chances(attempts, in_hand)
         try:
-            return _Waiting(self._ask(attempts), attempt=1)
+            return self._ask(attempts)
         except SpaceExhausted:
-            if not in_hand:
-                self._finish(StudyState.FINISHED, "every combination that the rules allow was measured")
-            return None
+            return Done("every combination that the rules allow was measured")
+
+    def _committed(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Spent:
+        """What is spent, in hand, or kept for the confirmation: as many launches as are left of it, of usual length."""
+        spent = self._spent(attempts)
+        confirmed = len({a.trial for a in attempts if a.told and a.purpose in SERIES_PURPOSES})
+        searched = spent.trials - confirmed + len(in_hand)
+        more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
+        return Spent(searched + self._reserved, spent.hours * more, spent.gpu_hours * more)
 
     def _ask(self, attempts: list[AttemptRecord]) -> Proposal:
         """A proposal that is worth a launch: values that were set aside are answered from memory.
@@ -206,146 +201,23 @@ class Coordinator:
             self._notify(Noted(f"trial {proposal.trial} was not launched: {aside}"))
         return self._search.ask()
 
-    def _enqueue_second_chances(self, attempts: list[AttemptRecord], in_hand: int) -> None:
-        """Before the study ends, try what was set aside once more, the least certain first."""
-        left = self._space.budget.trials - self._spent(attempts, in_hand).trials
+    def _enqueue_second_chances(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
+        """Before the search ends, try what was set aside once more, the least certain first."""
+        left = self._space.budget.trials - self._committed(attempts, in_hand).trials
         waiting = memory_of(attempts).second_chances()
         if not waiting or left > len(waiting):
             return
         candidate = second_chance(self._space, waiting[0], attempts)
-        if candidate is not None and not self._is_running(Purpose.SECOND_CHANCE):
+        if candidate is not None and not any(p.purpose is Purpose.SECOND_CHANCE for p in in_hand):
             self._search.enqueue(candidate, Purpose.SECOND_CHANCE)
-
-    def _is_running(self, purpose: Purpose) -> bool:
-        return any(proposal.purpose is purpose for _, proposal in self._hand.running.values())
 
     def _baseline_known(self, attempts: list[AttemptRecord]) -> bool:
         return any(a.purpose is Purpose.BASELINE and a.state is AttemptState.MEASURED for a in attempts)
 
-    def _enqueue_sentinel(self, attempts: list[AttemptRecord]) -> None:
+    def _enqueue_sentinel(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
         """Relaunch the baseline every so many search trials, so that drift of the machine shows."""
         every = self._space.budget.sentinel_every
         searched = len({a.trial for a in attempts if a.purpose is Purpose.SEARCH})
         sentinels = len({a.trial for a in attempts if a.purpose is Purpose.SENTINEL})
-        if every and not self._is_running(Purpose.SENTINEL) and searched >= every * (sentinels + 1):
+        if every and not any(p.purpose is Purpose.SENTINEL for p in in_hand) and searched >= every * (sentinels + 1):
             self._search.enqueue(next(iter(self._baselines.values())), Purpose.SENTINEL)
-
-    def _spent(self, attempts: list[AttemptRecord], in_hand: int) -> Spent:
-        seconds = sum(a.finished_at - a.started_at for a in attempts if a.finished_at is not None)
-        told = len({a.trial for a in attempts if a.told})
-        return Spent(told + in_hand, self._watch.hours, seconds * max(self._gpus, 1) / 3600)
-
-    def _launch(self, due: _Waiting) -> None:
-        proposal, name = due.proposal, self._record.name
-        run_dir = self._run_root / f"trial-{proposal.trial:04d}" / f"attempt-{due.attempt}"
-        attempt = self._store.open_attempt(
-            name,
-            trial=proposal.trial,
-            attempt=due.attempt,
-            purpose=proposal.purpose,
-            candidate=proposal.candidate,
-            run_dir=str(run_dir),
-            owner=self._owner,
-            ttl=LEASE_S,
-        )
-        request = TrialRequest(
-            study=name,
-            trial=proposal.trial,
-            attempt=due.attempt,
-            purpose=proposal.purpose,
-            candidate=proposal.candidate,
-            space=self._space,
-            workload=self._space.workload,
-            run_dir=str(run_dir),
-            gpus=self._gpus,
-            # Prompts differ from launch to launch, so that no cache that survives a restart can help.
-            seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
-            phase_limits=self._phase_limits(self._store.attempts(name)),
-        )
-        self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
-        self._executor.submit(request)
-        self._notify(AttemptStarted(attempt, proposal.why))
-
-    # ---- what came back
-
-    def _settle(self, key: TrialKey, report: TrialReport) -> None:
-        attempt, proposal = self._hand.running.pop(key)
-        if self._stop.urgency is Urgency.NOW and isinstance(report.outcome, Failure):
-            # Torn down on request: no verdict; the trial is launched again when the study resumes.
-            self._store.abandon(attempt.id)
-            self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
-            return
-        self._store.finish_attempt(attempt.id, report)
-        self._conclude(attempt, proposal, report)
-
-    def _conclude(self, attempt: AttemptRecord, proposal: Proposal, report: TrialReport) -> None:
-        """Tell the search, or try again, or stop the study – as the failure's class says."""
-        action = None
-        if isinstance(report.outcome, Failure):
-            is_baseline = proposal.purpose in BASELINE_PURPOSES
-            action = next_step(report.outcome, attempt.attempt, is_baseline=is_baseline)
-            if action in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
-                pause = _RETRY_PAUSE_S if action is Action.RETRY_WAIT else 0.0
-                due = _Waiting(proposal, attempt.attempt + 1, time.monotonic() + pause)
-                self._hand.waiting.append(due)
-                self._notify(AttemptEnded(attempt, report, action))
-                return
-        self._tell(attempt, report)
-        self._notify(AttemptEnded(attempt, report, action))
-        if isinstance(report.outcome, Failure):
-            if action is Action.STOP:
-                self._stop_for(report.outcome, is_baseline=proposal.purpose in BASELINE_PURPOSES)
-            self._heed_advice()
-
-    def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
-        baseline: Mapping[MetricAt, float] = baseline_values(self._space, self._store.attempts(self._record.name))
-        self._search.tell(attempt.trial, verdict_of(self._space, report, baseline))
-        self._store.mark_told(attempt.id)
-
-    def _stop_for(self, failure: Failure, *, is_baseline: bool) -> None:
-        """A failure after which no further trial makes sense."""
-        policy = FAILURES[failure.failure_class]
-        what = "the baseline failed" if is_baseline else "no trial can succeed"
-        reason = f"{what}: {failure.failure_class.value}: {failure.detail or policy.words}"
-        kind = NothingFeasible if policy.fault == "candidate" else MachineUnfit
-        evidence = failure.evidence[0] if failure.evidence else None
-        self._finish(StudyState.FAILED, reason, kind(reason, hint=evidence or policy.words))
-
-    def _heed_advice(self) -> None:
-        """Failures of several trials together may mean that no further one can succeed."""
-        advice = memory_of(self._store.attempts(self._record.name)).advice()
-        if advice is None or self._end is not None:
-            return
-        trials = ", ".join(map(str, advice.trials))
-        if advice.certain:
-            self._finish(StudyState.FAILED, advice.words, MachineUnfit(advice.words, hint=f"seen in trials {trials}"))
-        elif advice.words not in self._warned:
-            self._warned.add(advice.words)
-            self._notify(Noted(f"{advice.words} (trials {trials})"))
-
-    # ---- ending
-
-    def _finish(self, state: StudyState, reason: str, error: TunerError | None = None) -> None:
-        if self._end is None:
-            self._end = StudyEnd(state, reason, error)
-
-    def _finished(self) -> bool:
-        """Whether nothing runs and nothing more is to be launched."""
-        if self._stop.urgency is Urgency.NONE and self._store.stop_requested(self._record.name):
-            self._notify(Noted("a stop was asked for: finishing the running trial"))
-            self._stop.at_least(Urgency.FINISH_TRIAL)
-        if self._stop.urgency is Urgency.NOW:
-            self._executor.cancel()
-        if self._stop.urgency > Urgency.NONE:
-            self._finish(StudyState.STOPPED, "stopped by the user")
-        return self._end is not None and not self._hand.running
-
-    def _beat(self) -> None:
-        """Renew the leases of the study and of its running launches."""
-        now = time.monotonic()
-        if now < self._beat_at:
-            return
-        self._beat_at = now + _HEARTBEAT_S
-        self._store.acquire_coordinator(self._record.name, self._owner, LEASE_S)
-        for attempt, _ in self._hand.running.values():
-            self._store.heartbeat(attempt.id, LEASE_S)

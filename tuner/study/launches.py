@@ -1,0 +1,315 @@
+"""Launching what an agenda asks for – and being killable at any moment.
+
+Order of writes for every launch: attempt opened → launch → attempt finished (one transaction) → search told → marked
+told. Whatever dies in between, `recover` finds the rest: an attempt without end is abandoned and its trial launched
+again; one that ended but was not told is told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Protocol
+
+from tuner.domain.failure_memory import next_step
+from tuner.domain.outcome import FAILURES, Action, Failure, Phase
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
+from tuner.domain.trial import Purpose, TrialReport, TrialRequest
+from tuner.errors import MachineUnfit, NothingFeasible, TunerError
+from tuner.execution.base import Executor, Finished, Progressed, TrialKey
+from tuner.search.base import Proposal, Search
+from tuner.store import Store
+from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
+from tuner.study.memory import memory_of
+from tuner.study.reference import output_reference
+from tuner.study.stopping import StopSwitch, Urgency
+from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, verdict_of
+
+LEASE_S = 60.0
+_HEARTBEAT_S = 15.0
+_POLL_S = 0.5
+_RETRY_PAUSE_S = 5.0
+_AGENDA_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
+"""Launches that an agenda asks for again by itself when they were proposed but never begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyEnd:
+    """Why a study ended; `error` is set when it could not go on."""
+
+    state: StudyState
+    reason: str
+    error: TunerError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """An agenda has nothing more to launch, and why."""
+
+    reason: str
+
+
+class Agenda(Protocol):
+    """Decides what a study launches next."""
+
+    def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
+        """What to launch now.
+
+        Args:
+            attempts: every attempt of the study so far.
+            in_hand: what runs or waits to be launched again.
+
+        Returns:
+            A proposal of the search; None to wait for what is in hand; `Done` when nothing more will come. With
+            something in hand the question is put again, since what it shows may change the answer.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """A launch that is due again after an interruption or a pause."""
+
+    proposal: Proposal
+    attempt: int
+    not_before: float = 0.0
+
+
+@dataclass(slots=True)
+class _Hand:
+    waiting: list[_Waiting] = field(default_factory=list)
+    running: dict[TrialKey, tuple[AttemptRecord, Proposal]] = field(default_factory=dict)
+
+    @property
+    def proposals(self) -> tuple[Proposal, ...]:
+        return (*(w.proposal for w in self.waiting), *(proposal for _, proposal in self.running.values()))
+
+
+class Launches:
+    """Launches, records, retries and tells, for whichever agenda.
+
+    Args:
+        record: the study as stored.
+        owner: who holds the study's lease.
+        run_root: folder of the study's run directories.
+        gpus: GPUs per launch.
+        phase_limits: seconds per phase for the next launch, from the launches so far.
+        notify: gets every event.
+        stop: the user's switch.
+    """
+
+    def __init__(
+        self,
+        record: StudyRecord,
+        *,
+        store: Store,
+        search: Search,
+        executor: Executor,
+        owner: str,
+        run_root: Path,
+        gpus: int,
+        phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]],
+        notify: Callable[[StudyEvent], None],
+        stop: StopSwitch,
+    ) -> None:
+        self._record = record
+        self._space = record.space
+        self._store = store
+        self._search = search
+        self._executor = executor
+        self._owner = owner
+        self._run_root = run_root
+        self._gpus = gpus
+        self._phase_limits = phase_limits
+        self._notify = notify
+        self._stop = stop
+        self._hand = _Hand()
+        self._beat_at = 0.0
+        self._end: StudyEnd | None = None
+        self._warned: set[str] = set()
+
+    def pursue(self, agenda: Agenda) -> StudyEnd:
+        """Launch until the agenda is done, the user stops it, or a failure makes going on pointless.
+
+        Everything measured is recorded when this returns, whatever the reason; nothing is left running.
+        """
+        self._end = None
+        while not self._finished():
+            self._launch_due(agenda)
+            for update in self._executor.poll(_POLL_S):
+                if isinstance(update, Progressed):
+                    self._notify(AttemptProgressed(self._hand.running[update.key][0], update.event))
+                elif isinstance(update, Finished):
+                    self._settle(update.key, update.report)
+            self._beat()
+        assert self._end is not None
+        return self._end
+
+    # ---- what to launch
+
+    def recover(self) -> None:
+        """Bring an interrupted study to a consistent state: nothing told twice, nothing lost."""
+        attempts = self._store.attempts(self._record.name)
+        for attempt in attempts:
+            if attempt.state is AttemptState.RUNNING:
+                self._store.abandon(attempt.id)
+                self._notify(Noted(f"trial {attempt.trial} was interrupted and will be launched again"))
+        pending = dict(self._search.pending)
+        launches: dict[int, list[AttemptRecord]] = {}
+        for attempt in attempts:
+            launches.setdefault(attempt.trial, []).append(attempt)
+        for attempt in attempts:
+            if attempt.state.finished and not attempt.told and attempt.trial not in pending:
+                self._store.mark_told(attempt.id)
+        for trial, proposal in pending.items():
+            self._resume_trial(proposal, launches.get(trial, []))
+
+    def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord]) -> None:
+        """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise."""
+        last = launches[-1] if launches else None
+        if last is None and proposal.purpose in _AGENDA_PURPOSES:
+            self._search.abandon(proposal.trial)
+            return
+        proposal = replace(proposal, why="redone after an interruption", block=None if last is None else last.block)
+        if last is not None and last.report is not None and not last.told:
+            self._conclude(last, proposal, last.report)
+            return
+        self._hand.waiting.append(_Waiting(proposal, attempt=len(launches) + 1))
+
+    def _launch_due(self, agenda: Agenda) -> None:
+        """Fill the free slots, retries first."""
+        if self._end is not None or self._stop.urgency > Urgency.NONE:
+            return
+        while len(self._hand.running) < self._executor.slots:
+            now = time.monotonic()
+            due = next((w for w in self._hand.waiting if w.not_before <= now), None)
+            if due is not None:
+                self._hand.waiting.remove(due)
+            else:
+                in_hand = self._hand.proposals
+                found = agenda.next(self._store.attempts(self._record.name), in_hand)
+                if isinstance(found, Done) and not in_hand:
+                    self._finish(StudyState.FINISHED, found.reason)
+                if not isinstance(found, Proposal):
+                    return
+                due = _Waiting(found, attempt=1)
+            self._launch(due)
+
+    def _launch(self, due: _Waiting) -> None:
+        proposal, name = due.proposal, self._record.name
+        run_dir = self._run_root / f"trial-{proposal.trial:04d}" / f"attempt-{due.attempt}"
+        attempt = self._store.open_attempt(
+            name,
+            trial=proposal.trial,
+            attempt=due.attempt,
+            purpose=proposal.purpose,
+            candidate=proposal.candidate,
+            run_dir=str(run_dir),
+            owner=self._owner,
+            ttl=LEASE_S,
+            block=proposal.block,
+        )
+        request = TrialRequest(
+            study=name,
+            trial=proposal.trial,
+            attempt=due.attempt,
+            purpose=proposal.purpose,
+            candidate=proposal.candidate,
+            space=self._space,
+            workload=self._space.workload,
+            run_dir=str(run_dir),
+            gpus=self._gpus,
+            # Prompts differ from launch to launch, so that no cache that survives a restart can help.
+            seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
+            phase_limits=self._phase_limits(self._store.attempts(name)),
+            reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
+        )
+        self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
+        self._executor.submit(request)
+        self._notify(AttemptStarted(attempt, proposal.why))
+
+    # ---- what came back
+
+    def _settle(self, key: TrialKey, report: TrialReport) -> None:
+        attempt, proposal = self._hand.running.pop(key)
+        if self._stop.urgency is Urgency.NOW and isinstance(report.outcome, Failure):
+            # Torn down on request: no verdict; the trial is launched again when the study resumes.
+            self._store.abandon(attempt.id)
+            self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
+            return
+        self._store.finish_attempt(attempt.id, report)
+        self._conclude(attempt, proposal, report)
+
+    def _conclude(self, attempt: AttemptRecord, proposal: Proposal, report: TrialReport) -> None:
+        """Tell the search, or try again, or stop the study – as the failure's class says."""
+        action = None
+        if isinstance(report.outcome, Failure):
+            is_baseline = proposal.purpose in BASELINE_PURPOSES
+            action = next_step(report.outcome, attempt.attempt, is_baseline=is_baseline)
+            if action in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
+                pause = _RETRY_PAUSE_S if action is Action.RETRY_WAIT else 0.0
+                due = _Waiting(proposal, attempt.attempt + 1, time.monotonic() + pause)
+                self._hand.waiting.append(due)
+                self._notify(AttemptEnded(attempt, report, action))
+                return
+        self._tell(attempt, report)
+        self._notify(AttemptEnded(attempt, report, action))
+        if isinstance(report.outcome, Failure):
+            if action is Action.STOP:
+                self._stop_for(report.outcome, is_baseline=proposal.purpose in BASELINE_PURPOSES)
+            self._heed_advice()
+
+    def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
+        baseline: Mapping[MetricAt, float] = baseline_values(self._space, self._store.attempts(self._record.name))
+        self._search.tell(attempt.trial, verdict_of(self._space, report, baseline))
+        self._store.mark_told(attempt.id)
+
+    def _stop_for(self, failure: Failure, *, is_baseline: bool) -> None:
+        """A failure after which no further trial makes sense."""
+        policy = FAILURES[failure.failure_class]
+        what = "the baseline failed" if is_baseline else "no trial can succeed"
+        reason = f"{what}: {failure.failure_class.value}: {failure.detail or policy.words}"
+        kind = NothingFeasible if policy.fault == "candidate" else MachineUnfit
+        evidence = failure.evidence[0] if failure.evidence else None
+        self._finish(StudyState.FAILED, reason, kind(reason, hint=evidence or policy.words))
+
+    def _heed_advice(self) -> None:
+        """Failures of several trials together may mean that no further one can succeed."""
+        advice = memory_of(self._store.attempts(self._record.name)).advice()
+        if advice is None or self._end is not None:
+            return
+        trials = ", ".join(map(str, advice.trials))
+        if advice.certain:
+            self._finish(StudyState.FAILED, advice.words, MachineUnfit(advice.words, hint=f"seen in trials {trials}"))
+        elif advice.words not in self._warned:
+            self._warned.add(advice.words)
+            self._notify(Noted(f"{advice.words} (trials {trials})"))
+
+    # ---- ending
+
+    def _finish(self, state: StudyState, reason: str, error: TunerError | None = None) -> None:
+        if self._end is None:
+            self._end = StudyEnd(state, reason, error)
+
+    def _finished(self) -> bool:
+        """Whether nothing runs and nothing more is to be launched."""
+        if self._stop.urgency is Urgency.NONE and self._store.stop_requested(self._record.name):
+            self._notify(Noted("a stop was asked for: finishing the running trial"))
+            self._stop.at_least(Urgency.FINISH_TRIAL)
+        if self._stop.urgency is Urgency.NOW:
+            self._executor.cancel()
+        if self._stop.urgency > Urgency.NONE:
+            self._finish(StudyState.STOPPED, "stopped by the user")
+        return self._end is not None and not self._hand.running
+
+    def _beat(self) -> None:
+        """Renew the leases of the study and of its running launches."""
+        now = time.monotonic()
+        if now < self._beat_at:
+            return
+        self._beat_at = now + _HEARTBEAT_S
+        self._store.acquire_coordinator(self._record.name, self._owner, LEASE_S)
+        for attempt, _ in self._hand.running.values():
+            self._store.heartbeat(attempt.id, LEASE_S)
