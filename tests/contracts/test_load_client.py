@@ -32,7 +32,8 @@ from support.scripted_server import (
     usage,
 )
 
-from tuner.domain.measurement import LevelResult, LevelWarning, Metric, SpreadKind
+from tuner.domain.measurement import LevelResult, Metric, SpreadKind
+from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.errors import UserError
 from tuner.loadgen.record import RequestRecord
@@ -173,7 +174,7 @@ class TestAGoodServer:
 
         (one,) = run(chat, api="chat", levels=(1,))
         assert one.valid
-        assert LevelWarning.INPUT_LENGTH_APPROXIMATE.value in one.warnings
+        assert WarningCode.INPUT_LENGTH_APPROXIMATE.value in one.warnings
 
     def test_several_processes_share_the_work(self) -> None:
         from tuner.loadgen.dialect import Dialect
@@ -239,7 +240,7 @@ class TestServersWithTheirOwnWays:
 
         found = run(text_only, levels=(1,))
         assert found[0].valid
-        assert LevelWarning.INPUT_LENGTH_APPROXIMATE.value in found[0].warnings
+        assert WarningCode.INPUT_LENGTH_APPROXIMATE.value in found[0].warnings
 
     def test_answers_that_no_field_can_lengthen_are_short_output(self) -> None:
         error = failure(lambda _b, _n: [HEAD, token(), usage(1), DONE + END])
@@ -255,7 +256,7 @@ class TestServersWithTheirOwnWays:
             assert level.valid
             assert level.value(Metric.ITL_P99_MS) is None
             assert level.value(Metric.TPOT_P50_MS) is not None
-            assert LevelWarning.BUNDLED_CHUNKS.value in level.warnings
+            assert WarningCode.BUNDLED_CHUNKS.value in level.warnings
 
     def test_comments_and_empty_first_chunks_do_not_start_the_clock(self) -> None:
         def chatty(body: dict[str, Any], _n: int) -> Iterator[Step]:
@@ -278,7 +279,7 @@ class TestServersWithTheirOwnWays:
 
         (four,) = run(closing, levels=(4,))
         assert four.valid
-        assert LevelWarning.RECONNECTED.value in four.warnings
+        assert WarningCode.RECONNECTED.value in four.warnings
 
     def test_a_stream_that_ends_with_its_connection_is_complete(self) -> None:
         def old_fashioned(body: dict[str, Any], _n: int) -> Iterator[Step]:
@@ -308,7 +309,7 @@ class TestServersWithTheirOwnWays:
                 yield from good(body, number)
 
         (four,) = run(half, levels=(4,), requests_per_slot=1)
-        assert LevelWarning.QUEUED_AT_SERVER.value in four.warnings
+        assert WarningCode.QUEUED_AT_SERVER.value in four.warnings
 
     def test_prompts_from_the_servers_cache_are_noticed(self) -> None:
         def cached(body: dict[str, Any], _n: int) -> Iterator[Step]:
@@ -320,7 +321,7 @@ class TestServersWithTheirOwnWays:
 
         (one,) = run(cached, levels=(1,))
         assert one.cached_share == pytest.approx(0.6)
-        assert LevelWarning.PREFIX_CACHE_HIT.value in one.warnings
+        assert WarningCode.PREFIX_CACHE_HIT.value in one.warnings
 
 
 class TestFailures:

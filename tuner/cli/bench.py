@@ -244,7 +244,8 @@ def _level_document(level: LevelResult) -> dict[str, Any]:
 def _print_table(levels: Sequence[LevelResult]) -> None:
     from rich.table import Table
 
-    from tuner.domain.measurement import LevelWarning, Metric
+    from tuner.domain.measurement import Metric
+    from tuner.domain.warnings import WarningCode
 
     shown = (
         ("tok/s", Metric.OUTPUT_TOK_S),
@@ -267,7 +268,7 @@ def _print_table(levels: Sequence[LevelResult]) -> None:
             console().print(f"{_load(level)}: {number} × {text}", style="red", markup=False)
     for code in dict.fromkeys(code for level in levels for code in level.warnings):
         where = ", ".join(_load(level) for level in levels if code in level.warnings)
-        console().print(f"{where}: {LevelWarning(code).words}", style="yellow", markup=False)
+        console().print(f"{where}: {WarningCode(code).words}", style="yellow", markup=False)
     console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
 
 

@@ -48,46 +48,6 @@ class SpreadKind(StrEnum):
     NONE = "none"
 
 
-class LevelWarning(StrEnum):
-    """What may be wrong with a level that completed; the value is the code in `LevelResult.warnings`."""
-
-    CLIENT_NEAR_LIMIT = "client_near_limit"
-    PREFIX_CACHE_HIT = "prefix_cache_hit"
-    QUEUED_AT_SERVER = "queued_at_server"
-    BUNDLED_CHUNKS = "bundled_chunks"
-    COUNTED_BY_CHUNKS = "counted_by_chunks"
-    INPUT_LENGTH_APPROXIMATE = "input_length_approximate"
-    RECONNECTED = "reconnected"
-    PRECISION_NOT_REACHED = "precision_not_reached"
-    NOT_STEADY = "not_steady"
-    DRIFTING = "drifting"
-    OUTLIERS = "outliers"
-    DATASET_REPEATED = "dataset_repeated"
-    SCHEDULE_MISSED = "schedule_missed"
-
-    @property
-    def words(self) -> str:
-        """What it means and what to do about it."""
-        return _WARNING_WORDS[self]
-
-
-_WARNING_WORDS = {
-    LevelWarning.CLIENT_NEAR_LIMIT: "the load client was near its own limit: free CPU cores, or trust lower levels",
-    LevelWarning.PREFIX_CACHE_HIT: "the server took part of the prompts from its cache: flush it, or change the seed",
-    LevelWarning.QUEUED_AT_SERVER: "the server ran fewer requests at once than were sent: TTFT holds waiting time",
-    LevelWarning.BUNDLED_CHUNKS: "several tokens share a chunk: times between tokens are left out, see TPOT",
-    LevelWarning.COUNTED_BY_CHUNKS: "the server gives no token counts: chunks were counted, which may be fewer",
-    LevelWarning.INPUT_LENGTH_APPROXIMATE: "no tokenizer: prompt lengths are only about right; give one",
-    LevelWarning.RECONNECTED: "the server closed connections between requests: raise its keep-alive time",
-    LevelWarning.PRECISION_NOT_REACHED: "the interval is wider than asked after the most requests allowed",
-    LevelWarning.NOT_STEADY: "repeats of this level differ by more than 5 %: measure longer",
-    LevelWarning.DRIFTING: "speed changed steadily while measuring: heat, memory or a neighbour",
-    LevelWarning.OUTLIERS: "some requests were far off: the interval leaves the tails out, the raw data keep them",
-    LevelWarning.DATASET_REPEATED: "the data set was too short: prompts were sent again and may come from a cache",
-    LevelWarning.SCHEDULE_MISSED: "requests left later than scheduled; the delay is part of their latency",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Measurement:
     """One metric at one load level.
@@ -128,7 +88,7 @@ class LevelResult:
         duration_s: length of the timed part.
         client_cpu_share: share of one core that the load client used, 0–1; above its limit the level is marked.
         client_lag_ms: 99th percentile of the load client's own event-loop delay.
-        warnings: codes of `LevelWarning`, the closed list.
+        warnings: codes of `WarningCode`, the closed list.
         rate: open-loop arrival rate in requests/s; None for a closed loop.
         client_processes: how many load processes shared the work.
         prompt_tokens: median prompt length that the server counted, None if it counts none.

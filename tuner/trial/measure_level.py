@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from tuner.domain.measurement import LevelResult, LevelWarning, Measurement, Metric, SpreadKind
+from tuner.domain.measurement import LevelResult, Measurement, Metric, SpreadKind
+from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import CountedBy, RequestRecord, Trouble
@@ -167,7 +168,7 @@ def _warnings(
     *,
     exact_input: bool,
     cached: float | None,
-) -> list[LevelWarning]:
+) -> list[WarningCode]:
     results = [repeat.result for repeat in repeats]
     records = [r for repeat in repeats for r in repeat.records if r.complete]
     alone = point.level == 1 and point.rate is None
@@ -176,18 +177,18 @@ def _warnings(
     decode = next((row for row in rows if row.metric is Metric.DECODE_TOK_S), None)
     wide = alone and decode is not None and not _precise(decode, workload.precision)
     checks = {
-        LevelWarning.CLIENT_NEAR_LIMIT: any(r.cpu_share > CPU_LIMIT or r.lag_ms > LAG_LIMIT_MS for r in results),
-        LevelWarning.PREFIX_CACHE_HIT: (cached or 0) > CACHE_LIMIT and workload.shape.kind == "random",
-        LevelWarning.QUEUED_AT_SERVER: point.rate is None and any(_queued(r.records) for r in repeats if r.records),
-        LevelWarning.BUNDLED_CHUNKS: any(r.bundled for r in records),
-        LevelWarning.COUNTED_BY_CHUNKS: any(r.counted_by is CountedBy.CHUNKS for r in records),
-        LevelWarning.INPUT_LENGTH_APPROXIMATE: not exact_input and workload.shape.kind not in ("sharegpt", "jsonl"),
-        LevelWarning.RECONNECTED: any(r.reconnects for r in results),
-        LevelWarning.PRECISION_NOT_REACHED: wide,
-        LevelWarning.NOT_STEADY: not alone and differ(speed),
-        LevelWarning.DRIFTING: trend is not None and trend.p_value < _DRIFT_P and abs(trend.relative) > _DRIFT_CHANGE,
-        LevelWarning.OUTLIERS: alone and decode is not None and bool(outliers(decode.repeats)),
-        LevelWarning.SCHEDULE_MISSED: point.rate is not None
+        WarningCode.CLIENT_NEAR_LIMIT: any(r.cpu_share > CPU_LIMIT or r.lag_ms > LAG_LIMIT_MS for r in results),
+        WarningCode.PREFIX_CACHE_HIT: (cached or 0) > CACHE_LIMIT and workload.shape.kind == "random",
+        WarningCode.QUEUED_AT_SERVER: point.rate is None and any(_queued(r.records) for r in repeats if r.records),
+        WarningCode.BUNDLED_CHUNKS: any(r.bundled for r in records),
+        WarningCode.COUNTED_BY_CHUNKS: any(r.counted_by is CountedBy.CHUNKS for r in records),
+        WarningCode.INPUT_LENGTH_APPROXIMATE: not exact_input and workload.shape.kind not in ("sharegpt", "jsonl"),
+        WarningCode.RECONNECTED: any(r.reconnects for r in results),
+        WarningCode.PRECISION_NOT_REACHED: wide,
+        WarningCode.NOT_STEADY: not alone and differ(speed),
+        WarningCode.DRIFTING: trend is not None and trend.p_value < _DRIFT_P and abs(trend.relative) > _DRIFT_CHANGE,
+        WarningCode.OUTLIERS: alone and decode is not None and bool(outliers(decode.repeats)),
+        WarningCode.SCHEDULE_MISSED: point.rate is not None
         and bool(records)
         and quantile([r.sent_at - r.scheduled_at for r in records], 0.99) > _LATE_LIMIT_S,
     }
@@ -216,7 +217,7 @@ def level_result(
     time_scale: float,
     exact_input: bool,
     cache_counted: float | None = None,
-    extra_warnings: Sequence[LevelWarning] = (),
+    extra_warnings: Sequence[WarningCode] = (),
 ) -> LevelResult:
     """Everything about one level.
 

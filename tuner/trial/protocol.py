@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from math import ceil, log1p
 from pathlib import Path
 
-from tuner.domain.measurement import LevelResult, LevelWarning, Metric
+from tuner.domain.measurement import LevelResult, Metric
+from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.loadgen.ask import CacheCounters, cache_counters
 from tuner.loadgen.dialect import Dialect, variants
@@ -256,7 +257,7 @@ class _Measurer:
             time_scale=self.time_scale,
             exact_input=self.dialect.exact_input,
             cache_counted=self._cache_share(),
-            extra_warnings=[LevelWarning.DATASET_REPEATED] if self.prompts.repeated else [],
+            extra_warnings=[WarningCode.DATASET_REPEATED] if self.prompts.repeated else [],
         )
         self.levels.append(result)
         return result

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.domain.measurement import LevelWarning, Metric
+from tuner.domain.measurement import Metric
+from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import LatencyLimits, Workload
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import RequestRecord, Trouble
@@ -129,12 +130,12 @@ class TestLevels:
     @pytest.mark.parametrize(
         ("more", "warning"),
         [
-            ({"cpu_share": 0.95}, LevelWarning.CLIENT_NEAR_LIMIT),
-            ({"lag_ms": 9.0}, LevelWarning.CLIENT_NEAR_LIMIT),
-            ({"reconnects": 2}, LevelWarning.RECONNECTED),
+            ({"cpu_share": 0.95}, WarningCode.CLIENT_NEAR_LIMIT),
+            ({"lag_ms": 9.0}, WarningCode.CLIENT_NEAR_LIMIT),
+            ({"reconnects": 2}, WarningCode.RECONNECTED),
         ],
     )
-    def test_a_client_near_its_limit_marks_the_level(self, more: dict[str, object], warning: LevelWarning) -> None:
+    def test_a_client_near_its_limit_marks_the_level(self, more: dict[str, object], warning: WarningCode) -> None:
         repeats = [Repeat(result(march(4, 3), **more), 1.0)]
         found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert found.warnings == (warning.value,)
@@ -143,19 +144,19 @@ class TestLevels:
         slow = [request(slot, n * 0.3, itl=0.02) for n in range(3) for slot in range(4)]
         repeats = [Repeat(result(march(4, 3)), 1.0), Repeat(result(slow), 1.0)]
         found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
-        assert LevelWarning.NOT_STEADY.value in found.warnings
+        assert WarningCode.NOT_STEADY.value in found.warnings
 
     def test_the_servers_own_cache_counters_count_too(self) -> None:
         repeats = [Repeat(result(march(4, 3)), 1.0)]
         found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True, cache_counted=0.4)
-        assert LevelWarning.PREFIX_CACHE_HIT.value in found.warnings
+        assert WarningCode.PREFIX_CACHE_HIT.value in found.warnings
         assert found.cached_share == 0.4
 
     def test_a_drift_of_single_requests_is_marked(self) -> None:
         records = [request(0, float(n), itl=0.01 * (1 + n / 50)) for n in range(10)]
         repeats = [Repeat(result(records), 1.0)]
         found = level_result(Point(1), repeats, self.WORK, time_scale=1.0, exact_input=True)
-        assert LevelWarning.DRIFTING.value in found.warnings
+        assert WarningCode.DRIFTING.value in found.warnings
 
     def test_one_failed_request_leaves_no_number(self) -> None:
         bad = request(0, 0.6, trouble=Trouble.SHORT, error="3 of 11 tokens")
