@@ -96,6 +96,8 @@ def main() -> None:
         time.sleep(float(arguments[0]))
         os.kill(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
+        print("fatal: a child is gone", flush=True)
+        time.sleep(0.5)
     elif mode == "listen":
         server = listen(int(arguments[0]))
         print("listening", flush=True)

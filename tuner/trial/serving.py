@@ -9,11 +9,10 @@ from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.process import ServerHandle
-from tuner.trial.watchdog import FailureKind, LaunchFailed, how_it_ended
+from tuner.trial.watchdog import LAST_WORDS_S, FailureKind, LaunchFailed, after_fatal_line, how_it_ended
 
 _LOG_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.05
-_LAST_WORDS_S = 3.0
 
 
 class ServingWatch:
@@ -71,7 +70,7 @@ class ServingWatch:
         Raises:
             LaunchFailed: if it died.
         """
-        deadline = time.monotonic() + _LAST_WORDS_S
+        deadline = time.monotonic() + LAST_WORDS_S
         while not self.is_over() and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
         self.check()
@@ -94,7 +93,8 @@ class ServingWatch:
             self._next_log = now + _LOG_EVERY_S
             fatal = next(filter(self._is_fatal, self._handle.log.lines()), None)
             if fatal is not None:
-                return LaunchFailed(FailureKind.FATAL_LINE, Phase.SERVING, fatal)
+                kind, line, exit_code = after_fatal_line(self._handle, fatal)
+                return LaunchFailed(kind, Phase.SERVING, line, exit_code=exit_code)
         return None
 
     def _hung(self, observation: str, kind: FailureKind = FailureKind.HUNG) -> LaunchFailed:

@@ -18,7 +18,7 @@ from tuner.trial.process import ServerHandle
 
 _LOOK_EVERY_S = 0.05
 _PROBE_EVERY_S = 0.2
-_LAST_WORDS_S = 2.0
+LAST_WORDS_S = 3.0
 
 
 class FailureKind(StrEnum):
@@ -120,8 +120,7 @@ def wait_ready(
                 clocks.observe(handle.log.rest(), handle.log.seen_bytes, phase_of_line, now)
                 raise _failed(clocks, now, *how_it_ended(handle, exit_code))
             if is_fatal is not None and (fatal := next(filter(is_fatal, lines), None)) is not None:
-                code = _wait_for_exit(handle)
-                raise _failed(clocks, now, FailureKind.FATAL_LINE, fatal, code)
+                raise _failed(clocks, now, *after_fatal_line(handle, fatal))
             if has_token:
                 _refuse_foreign_server(handle, clocks, now)
                 return ReadyReport(clocks.close(now), now - handle.started_at)
@@ -147,6 +146,14 @@ def how_it_ended(handle: ServerHandle, code: int) -> tuple[FailureKind, str, int
         return FailureKind.EXITED, words, -victim.signal
     words = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
     return FailureKind.EXITED, f"the server {words}", code
+
+
+def after_fatal_line(handle: ServerHandle, line: str) -> tuple[FailureKind, str, int | None]:
+    """Let a doomed server finish its traceback and exit, so that the log is whole and tells how it ended."""
+    deadline = time.monotonic() + LAST_WORDS_S
+    while (code := handle.poll()) is None and time.monotonic() < deadline:
+        time.sleep(_LOOK_EVERY_S)
+    return FailureKind.FATAL_LINE, line, None if code is None else how_it_ended(handle, code)[2]
 
 
 class _Prober:
@@ -189,14 +196,6 @@ def _failed(
         evidence=evidence,
         phase_seconds=clocks.close(now),
     )
-
-
-def _wait_for_exit(handle: ServerHandle) -> int | None:
-    """Let a doomed server finish its traceback and exit, so that the log is whole."""
-    deadline = time.monotonic() + _LAST_WORDS_S
-    while (code := handle.poll()) is None and time.monotonic() < deadline:
-        time.sleep(_LOOK_EVERY_S)
-    return code
 
 
 def _refuse_foreign_server(handle: ServerHandle, clocks: LaunchClocks, now: float) -> None:

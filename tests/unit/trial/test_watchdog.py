@@ -83,6 +83,16 @@ def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None
 
 
 @pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
+def test_a_fatal_line_under_load_waits_for_how_the_server_ended(tmp_path: Path) -> None:
+    with launch(rogue_plan("lose-child", "3"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60, is_fatal=lambda line: line.startswith("fatal"))
+        assert eventually(watch.is_over)
+        with pytest.raises(LaunchFailed) as failed:
+            watch.check()
+    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.FATAL_LINE, -signal.SIGKILL)
+
+
+@pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
 def test_a_server_that_ends_in_order_after_losing_a_child_was_killed(tmp_path: Path) -> None:
     with launch(rogue_plan("lose-child", "3"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
         wait_ready(server, never, no_phase, PATIENT)
