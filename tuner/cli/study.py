@@ -28,6 +28,11 @@ ParallelOption = Annotated[
     int, typer.Option("--parallel", min=1, help="Launches at a time; they share the host, so measure with 1.")
 ]
 
+OtherMachineOption = Annotated[
+    bool,
+    typer.Option("--other-machine", help="Go on although hardware, driver or engine differ from the launches so far."),
+]
+
 
 def _confirm(question: str, *, yes: bool) -> None:
     """Ask on a terminal; without one, go on (scripts say what they want by calling)."""
@@ -91,6 +96,7 @@ def resume(
     storage: StorageOption = None,
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
+    other_machine: OtherMachineOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Go on with a study that was stopped or killed; every finished trial is kept."""
@@ -98,7 +104,7 @@ def resume(
     from tuner.study.session import RunOptions, prepare_resume
 
     with open_store(storage, create=False) as store:
-        prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None)
+        prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None, other_machine=other_machine)
         _run(prepared, store, RunOptions(ray_address, parallel), storage, as_json=as_json)
 
 

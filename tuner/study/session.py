@@ -24,6 +24,7 @@ from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
+from tuner.study.identity import refuse_other_machine
 from tuner.study.launches import LEASE_S, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
@@ -143,7 +144,9 @@ def only_engines(space: Space, engines: tuple[str, ...]) -> Space:
     return space.model_copy(update={"engines": kept})
 
 
-def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhere: bool = False) -> Prepared:
+def prepare_resume(
+    store: Store, name: str, space: str | None = None, *, elsewhere: bool = False, other_machine: bool = False
+) -> Prepared:
     """Check that a stored study can go on here.
 
     Args:
@@ -151,10 +154,11 @@ def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhe
         name: of the study.
         space: space file that the user believes it to have; a different one is refused.
         elsewhere: trials will run on other machines.
+        other_machine: go on although this is not the machine of the launches so far.
 
     Raises:
         StudyError: no such study, or its space changed.
-        MachineUnfit: an engine or the GPUs are missing.
+        MachineUnfit: an engine or the GPUs are missing, or this is another machine.
     """
     record = store.study(name)
     if space is not None:
@@ -168,7 +172,12 @@ def prepare_resume(store: Store, name: str, space: str | None = None, *, elsewhe
                 f"{space} is not the space that study {name} was started with",
                 hint=f"resume without --space, or start a new study (`tuner study start --space {space}`)",
             )
-    return _prepared(record, _setups(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
+    prepared = _prepared(record, _setups(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
+    # A simulated engine's numbers come from a model, whatever the machine.
+    if not (elsewhere or other_machine or record.simulated):
+        versions = {engine: setup.installed.version for engine, setup in prepared.setups.items()}
+        refuse_other_machine(store.attempts(name), prepared.machine.summary(), versions)
+    return prepared
 
 
 def _setups(space: Space, *, elsewhere: bool) -> dict[str, EngineSetup]:
@@ -222,8 +231,18 @@ def run_study(
     storage_url: str | None,
     notify: Callable[[StudyEvent], None],
     stop: StopSwitch,
+    work: Callable[[Coordinator], StudyEnd] = Coordinator.run,
 ) -> StudyEnd:
     """Run a prepared study, new or resumed, until it ends.
+
+    Args:
+        prepared: the study.
+        store: where it is stored.
+        options: where its launches run.
+        storage_url: of the database, as the user gave it; None for the default.
+        notify: gets every event.
+        stop: the user's switch.
+        work: what its coordinator does: the whole study, or a confirmation or ablation alone.
 
     Raises:
         StudyError: another coordinator runs it.
@@ -246,7 +265,7 @@ def run_study(
         )
         executor = RayExecutor(gpus=prepared.gpus, parallel=options.parallel, address=options.ray_address)
         try:
-            return Coordinator(
+            coordinator = Coordinator(
                 record,
                 store=store,
                 search=search,
@@ -258,7 +277,8 @@ def run_study(
                 phase_limits=learned_limits,
                 notify=notify,
                 stop=stop,
-            ).run()
+            )
+            return work(coordinator)
         finally:
             executor.close()
     finally:

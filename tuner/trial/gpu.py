@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from tuner.trial.conditions import NvmlSensors
+
 SLACK_MIB = 128
 """How far above its floor a GPU may stay and still count as clean; the driver's own bookkeeping moves this much."""
 
@@ -66,6 +68,10 @@ class NvmlProbe:
     def states(self, indices: Sequence[int]) -> tuple[GpuState, ...]:
         """The present state of some GPUs, in the order asked."""
         return tuple(self._state(index) for index in indices)
+
+    def sensors(self) -> NvmlSensors:
+        """The same driver, asked for clocks, temperature and power."""
+        return NvmlSensors(self._nvml)
 
     def _state(self, index: int) -> GpuState:
         nvml = self._nvml

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import mmap
 import os
 import platform
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +30,7 @@ class GpuFacts:
     memory_total_mib: int
     memory_used_mib: int
     pci_bus: str
+    pcie: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,8 @@ class MachineFacts:
     cuda: str | None = None
     links: Mapping[str, str] = field(default_factory=dict)
     nccl_files: tuple[str, ...] = ()
+    governor: str | None = None
+    container: str = "none"
 
     def summary(self) -> dict[str, str]:
         """The facts as short texts, for storage beside a measurement."""
@@ -53,10 +59,14 @@ class MachineFacts:
             "cores": str(self.cores),
             "memory_gib": f"{self.memory_gib:.0f}",
             "gpus": ", ".join(gpu.name for gpu in self.gpus) or "none",
+            "container": self.container,
         }
+        if self.governor:
+            facts["governor"] = self.governor
         if self.gpus:
             facts["compute_capability"] = self.gpus[0].compute_capability
             facts["links"] = ", ".join(f"{pair}:{link}" for pair, link in self.links.items())
+            facts["pcie"] = ", ".join(gpu.pcie for gpu in self.gpus)
         if self.driver:
             facts["driver"] = self.driver
         if self.cuda:
@@ -76,10 +86,59 @@ def _cpu_name() -> str:
 
 
 def hidden_nccl_files() -> tuple[str, ...]:
-    """Files from which NCCL takes variables besides the environment: `NCCL_CONF_FILE`, `~/.nccl.conf`, `/etc/nccl.conf`."""
+    """Files from which NCCL takes variables besides the environment.
+
+    They are `NCCL_CONF_FILE` or else `~/.nccl.conf`, and `/etc/nccl.conf`.
+    """
     chosen = os.environ.get("NCCL_CONF_FILE")
     places = [Path(chosen) if chosen else Path.home() / ".nccl.conf", Path("/etc/nccl.conf")]
     return tuple(str(place) for place in places if place.is_file())
+
+
+def _governor() -> str | None:
+    file = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+    return file.read_text(encoding="utf-8").strip() if file.is_file() else None
+
+
+def _container() -> str:
+    """Which kind of container this process lives in, by the files that each leaves."""
+    if Path("/run/.containerenv").exists():
+        return "podman"
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):
+        return "kubernetes"
+    return "docker" if Path("/.dockerenv").exists() else "none"
+
+
+def loaded_nccl(pids: Iterable[int], proc: Path = Path("/proc")) -> str | None:
+    """Version and path of the NCCL library that some processes have mapped; None when none of them has one.
+
+    The path tells which of several installed copies the engine really loaded; the version is read from the library
+    itself, which carries it as text.
+    """
+    for pid in pids:
+        try:
+            maps = (proc / str(pid) / "maps").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            continue  # ended meanwhile
+        path = next((line.split(maxsplit=5)[5] for line in maps.splitlines() if "/libnccl.so" in line), None)
+        if path is not None:
+            return f"{_nccl_version(Path(path)) or 'unknown version'} ({path})"
+    return None
+
+
+def _nccl_version(library: Path) -> str | None:
+    try:
+        with library.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            found = re.search(rb"NCCL version (\d+\.\d+\.\d+)", content)
+            return found.group(1).decode() if found else None
+    except (OSError, ValueError):
+        return None
+
+
+def model_config_hash(model: str) -> str | None:
+    """First digits of the sha256 of a model folder's `config.json`; None where the model is no local folder."""
+    file = Path(model) / "config.json"
+    return hashlib.sha256(file.read_bytes()).hexdigest()[:16] if file.is_file() else None
 
 
 @contextmanager
@@ -108,7 +167,17 @@ def _gpu(index: int) -> GpuFacts:
         memory_total_mib=memory.total // 2**20,
         memory_used_mib=memory.used // 2**20,
         pci_bus=pynvml.nvmlDeviceGetPciInfo(handle).busId,
+        pcie=_pcie(handle),
     )
+
+
+def _pcie(handle: object) -> str:
+    """`gen5 x16`: the best link that GPU and slot agree on; the present one is lower while the GPU idles."""
+    try:
+        generation = pynvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)
+        return f"gen{generation} x{pynvml.nvmlDeviceGetMaxPcieLinkWidth(handle)}"
+    except pynvml.NVMLError:
+        return "unknown"
 
 
 def _link(first: int, second: int) -> str:
@@ -151,4 +220,6 @@ def machine_facts() -> MachineFacts:
         cuda=cuda,
         links=links,
         nccl_files=hidden_nccl_files(),
+        governor=_governor(),
+        container=_container(),
     )

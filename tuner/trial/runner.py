@@ -26,10 +26,11 @@ from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, SpecError, UserError
 from tuner.secrets import redact
 from tuner.trial.assembly import EngineSetup, engine_setup
+from tuner.trial.conditions import ConditionWatch
 from tuner.trial.deadlines import PhaseDeadlines
-from tuner.trial.gpu import GpuProbe, open_nvml
+from tuner.trial.gpu import NvmlProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
-from tuner.trial.machine import machine_facts
+from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
@@ -63,6 +64,7 @@ class _Notes:
     phase_seconds: dict[Phase, float] = field(default_factory=dict)
     activity: tuple[KnobActivity, ...] = ()
     output: OutputReport | None = None
+    machine: dict[str, str] = field(default_factory=dict)
     artifacts: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     phase: Phase = Phase.PREFLIGHT
@@ -98,7 +100,7 @@ def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, c
         phase_seconds=notes.phase_seconds,
         activity=notes.activity,
         versions=versions,
-        machine=machine_facts().summary(),
+        machine={**machine_facts().summary(), **notes.machine},
         artifacts=notes.artifacts,
         started_at=started,
         finished_at=time.time(),
@@ -126,6 +128,7 @@ def _run(
     with lock_gpus(gpus) as devices, reserve_ports(setup.port_count) as ports:
         place = Place(HOST, ports.ports[0], ports.ports[1:], gpus)
         plan = notes.plan = setup.plan(request.candidate, place)
+        notes.machine |= _before_launch(plan, probe)
         trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
         try:
             handle = launch(plan, run_dir, holds=[*devices.locks, *ports.locks], gpus=probe)
@@ -147,6 +150,16 @@ def _run(
         return outcome
 
 
+def _before_launch(plan: LaunchPlan, probe: NvmlProbe | None) -> dict[str, str]:
+    """Facts that are true only before the server runs, and the model's."""
+    facts = {}
+    if (digest := model_config_hash(plan.model)) is not None:
+        facts["model_config"] = digest
+    if probe is not None and plan.gpus:
+        facts["gpu_used_before_mib"] = ", ".join(str(state.used_mib) for state in probe.states(plan.gpus))
+    return facts
+
+
 def _files(run_dir: Path) -> dict[str, str]:
     """Kind → path relative to the run directory, of what every launch writes."""
     kinds = {"launch_script": SCRIPT, "plan": PLAN, "server_log": LOG, "server_info": SERVER_INFO, "answers": ANSWERS}
@@ -166,7 +179,7 @@ class _Trial:
         notes: _Notes,
         notify: Notify,
         cancelled: Cancelled,
-        probe: GpuProbe | None,
+        probe: NvmlProbe | None,
     ) -> None:
         self._request = request
         self._setup = setup
@@ -285,18 +298,22 @@ class _Trial:
     def _measured_levels(
         self, handle: ServerHandle, control: ControlPlane, model: str, watch: ServingWatch, time_scale: float
     ) -> Outcome:
+        if (library := loaded_nccl(member.pid for member in handle.members())) is not None:
+            self._notes.machine["nccl"] = library
+        conditions = ConditionWatch(None if self._gpus is None else self._gpus.sensors(), self._plan.gpus)
         try:
-            levels = measure(
-                self._plan.base_url,
-                model,
-                self._request.workload,
-                seed=self._request.seed,
-                time_scale=time_scale,
-                flush=control.flush,
-                on_progress=lambda progress: self.say(str(progress)),
-                should_abort=lambda: self._cancelled() or watch.is_over(),
-                raw_dir=handle.run_dir / "requests",
-            )
+            with conditions:
+                levels = measure(
+                    self._plan.base_url,
+                    model,
+                    self._request.workload,
+                    seed=self._request.seed,
+                    time_scale=time_scale,
+                    flush=control.flush,
+                    on_progress=lambda progress: self.say(str(progress)),
+                    should_abort=lambda: self._cancelled() or watch.is_over(),
+                    raw_dir=handle.run_dir / "requests",
+                )
         except MeasurementFailed as error:
             if self._cancelled():
                 raise _CancelledError from error
@@ -304,6 +321,8 @@ class _Trial:
             if error.kind in _BAD_ANSWERS:
                 return _bad_answers(error)
             raise watch.stalled(str(error)) from error
+        finally:
+            self._notes.machine |= conditions.summary()
         return _complete(levels, simulated=self._plan.simulated)
 
     def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:

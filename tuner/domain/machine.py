@@ -1,0 +1,29 @@
+"""Which facts about a machine decide whether two measurements may be compared."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+IDENTITY = (
+    "cpu",
+    "cores",
+    "memory_gib",
+    "kernel",
+    "governor",
+    "gpus",
+    "compute_capability",
+    "links",
+    "pcie",
+    "driver",
+    "cuda",
+    "nccl_conf",
+    "nccl",
+    "model_config",
+)
+"""Facts that make a machine another one when they differ. Host name and container are none: a container gets a new name
+each time it starts, and a second machine of the same kind measures the same."""
+
+
+def differences(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Fact → (old, new), of the identity facts that both sides know."""
+    return {key: (old[key], new[key]) for key in IDENTITY if key in old and key in new and old[key] != new[key]}

@@ -1,0 +1,47 @@
+"""May launches here be compared with those that a study has already?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from tuner.domain.machine import differences
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.errors import MachineUnfit
+
+
+def machine_changes(
+    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, str | None]
+) -> dict[str, tuple[str, str]]:
+    """Fact → (as last measured, here), of the facts in `tuner.domain.machine.IDENTITY` and the engines' versions.
+
+    Args:
+        attempts: the study's launches; the last measured one counts, for versions the last of each engine.
+        machine: summary of this machine.
+        versions: engine → version installed here, None where it is unknown.
+    """
+    reports = [a.report for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
+    if not reports:
+        return {}
+    changes = differences(reports[-1].machine, machine)
+    for engine, here in versions.items():
+        then = next((r.versions[engine] for r in reversed(reports) if engine in r.versions), None)
+        if here is not None and then is not None and then != here:
+            changes[f"{engine} version"] = (then, here)
+    return changes
+
+
+def refuse_other_machine(
+    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, str | None]
+) -> None:
+    """Stop before launches are made that could not be compared with the earlier ones.
+
+    Raises:
+        MachineUnfit: naming what is different.
+    """
+    changes = machine_changes(attempts, machine, versions)
+    if changes:
+        told = "; ".join(f"{fact}: {then} then, {here} here" for fact, (then, here) in changes.items())
+        raise MachineUnfit(
+            f"this is not the machine that the study was measured on: {told}",
+            hint="go on where it began, start a new study here, or say --other-machine to mix them all the same",
+        )
