@@ -33,6 +33,12 @@ _GROWTH = np.exp(2.5)
 """A rule's weight grows by this factor with each further failure that it explains."""
 
 _GROWTH_LIMIT = np.exp(30.0)
+_ALIKE = 0.7
+"""Launches that differ in this many knobs count 1/e as much as equal ones."""
+
+_ALIKE_PRIOR = 0.5
+_NEAR = 1.5
+_SCALE_GAP = 3.0
 _MAX_PAIRS = 4000
 _MAX_CUTS = 12
 _SUSPECTS_SHOWN = 5
@@ -97,6 +103,7 @@ class FailureModel:
             [SINGLE_PRIOR / max(1, twins[literal.axis, literal.op]) for literal in self._literals]
         )
         self._failure_seconds = failure_seconds
+        self._bad_points, self._good_points = history.points(failures), history.points(history.launched)
         self._durations = np.array([o.seconds or failure_seconds for o in failures])
         good = self._truths(history.points(history.launched))
         self._proven: Mask = np.asarray(good.any(axis=0))
@@ -160,7 +167,33 @@ class FailureModel:
             chance = np.maximum(chance, known)
             suspect = (holds * self._blame[worst]).argmax(axis=1)
             witnesses = self._witnesses[worst, suspect]
+            alike, count = self._alike(points)
+            seconds = np.where(alike > chance, self._durations.mean(), seconds)
+            witnesses = np.where(alike > chance, count, witnesses)
+            chance = np.maximum(chance, alike)
         return Risk(chance, seconds, witnesses)
+
+    def _alike(self, points: Points) -> tuple[Array, Array]:
+        """Share of failures among launches like each point, and how many failures that share rests on.
+
+        It stands in for rules of three and more values, which are too many to be listed.
+        """
+        weights = [np.exp(-self._gap(points, seen) / _ALIKE) for seen in (self._bad_points, self._good_points)]
+        bad, good = (weight.sum(axis=1) for weight in weights)
+        share = (bad + CHANCE * _ALIKE_PRIOR) / (bad + good + _ALIKE_PRIOR)
+        return share, (weights[0] > np.exp(-_NEAR / _ALIKE)).sum(axis=1).astype(np.float64)
+
+    def _gap(self, points: Points, others: Points) -> Array:
+        """In how many knobs points differ; a step on a scale counts in part; shape (points, others)."""
+        gap = np.zeros((len(points), len(others)))
+        for i, axis in enumerate(self._lattice.axes):
+            if axis.ordinal:
+                place = np.array(axis.positions)
+                steps = np.abs(place[points[:, i]][:, None] - place[others[:, i]][None, :])
+                gap += np.minimum(1.0, _SCALE_GAP * steps)
+            else:
+                gap += points[:, i][:, None] != others[:, i][None, :]
+        return gap
 
     def _untried(self, truths: Mask) -> Array:
         """How many knobs of each point have a category that no working launch had yet."""

@@ -63,7 +63,7 @@ def test_a_pair_of_innocent_values_can_be_guilty_together() -> None:
         failed(5, at(backend=2, steps=6)),
     )  # fmt: skip
     assert chance(seen, at(backend=2, steps=7, channels=3)) > 0.5
-    assert chance(seen, at(backend=2)) < 0.2
+    assert chance(seen, at(backend=2)) < 0.3
 
 
 def test_an_edge_on_a_scale_is_found() -> None:
@@ -72,7 +72,7 @@ def test_an_edge_on_a_scale_is_found() -> None:
         failed(2, at(fraction=5), FailureClass.OOM_RUNTIME, 60), failed(3, at(fraction=5, steps=2), seconds=60),
     )  # fmt: skip
     assert chance(seen, at(fraction=5, steps=6)) > 0.5
-    assert chance(seen, at(fraction=1)) < 0.2
+    assert chance(seen, at(fraction=1)) < 0.3
 
 
 def test_an_inactive_knob_is_never_blamed() -> None:
