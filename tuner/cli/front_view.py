@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
@@ -11,9 +12,11 @@ from tuner.cli.wording import SIMULATED, changes, number
 from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
+from tuner.domain.warnings import Caution
 from tuner.export.standings import front_of
 from tuner.store import Store
 from tuner.study.launches import StudyEnd
+from tuner.study.warnings import warnings_of
 
 
 def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:
@@ -55,10 +58,22 @@ def _changes(front: Front, standing: Standing) -> Any:
     return standing.candidate.differs_from(front.baseline.candidate)
 
 
-def front_document(record: StudyRecord, front: Front) -> dict[str, Any]:
-    """Keys: study, simulated, objectives (label, metric, unit, level, direction), baseline, front, beaten, over_limit.
+def caution_document(caution: Caution) -> dict[str, Any]:
+    """Keys: code, meaning, detail, advice, trials."""
+    return {
+        "code": caution.code.value,
+        "meaning": caution.code.meaning,
+        "detail": caution.detail,
+        "advice": caution.code.advice,
+        "trials": list(caution.trials),
+    }
 
-    The last four hold standings (see `_standing_document`).
+
+def front_document(record: StudyRecord, front: Front, cautions: Sequence[Caution]) -> dict[str, Any]:
+    """Keys: study, simulated, objectives (label, metric, unit, level, direction), baseline, front, beaten, over_limit,
+    warnings.
+
+    Baseline to over_limit hold standings (see `_standing_document`).
     """
     return {
         "study": record.name,
@@ -77,6 +92,7 @@ def front_document(record: StudyRecord, front: Front) -> dict[str, Any]:
         "front": [_standing_document(front, standing) for standing in front.members],
         "beaten": [_standing_document(front, standing) for standing in front.beaten],
         "over_limit": [_standing_document(front, standing) for standing in front.infeasible],
+        "warnings": [caution_document(caution) for caution in cautions],
     }
 
 
@@ -130,33 +146,45 @@ def _notes(record: StudyRecord, front: Front) -> list[str]:
 def print_front(store: Store, name: str, *, as_json: bool) -> None:
     """The front of a study."""
     record = store.study(name)
-    front = front_of(record.space, store.attempts(name))
+    attempts = store.attempts(name)
+    front = front_of(record.space, attempts)
+    cautions = warnings_of(record.space, attempts, front)
     if as_json:
-        print_json(front_document(record, front))
+        print_json(front_document(record, front, cautions))
         return
     if not front.members:
         out().print("no configuration was measured that keeps every limit")
-        return
-    out().print(front_table(record, front))
-    out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+    else:
+        out().print(front_table(record, front))
+        out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+    print_cautions(cautions)
+
+
+def print_cautions(cautions: Sequence[Caution]) -> None:
+    """Each warning on a line of its own: what was seen, and what to do."""
+    for caution in cautions:
+        out().print(f"warning: {caution}", style="yellow", markup=False, soft_wrap=True)
 
 
 def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     """What a study that just ended found: front, gain over the baseline, and the exported script's path."""
     from tuner.cli.export import write_default_export
 
-    record = store.study(name)
-    front = front_of(record.space, store.attempts(name))
+    record, attempts = store.study(name), store.attempts(name)
+    front = front_of(record.space, attempts)
+    cautions = warnings_of(record.space, attempts, front)
     script = write_default_export(store, record, front) if front.members else None
     if as_json:
-        document = front_document(record, front)
+        document = front_document(record, front, cautions)
         print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
         return
     console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
     if not front.members:
+        print_cautions(cautions)
         return
     out().print(front_table(record, front))
     out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+    print_cautions(cautions)
     chosen = front.pick(DEFAULT_PICK)
     label = f" ({SIMULATED})" if chosen.simulated else ""
     what = "the baseline itself" if chosen.is_baseline else changes(_changes(front, chosen))

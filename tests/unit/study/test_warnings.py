@@ -1,0 +1,133 @@
+"""Every warning about a study, from stored launches that give rise to it – and none from launches that do not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support import records
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Measured
+from tuner.domain.output import Agreement, OutputReport
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
+from tuner.domain.warnings import WarningCode
+from tuner.export.standings import front_of
+from tuner.study.warnings import warnings_of
+
+SPACE = Space.model_validate(
+    {
+        "name": "toy",
+        "model": "m",
+        "engines": {"simulated": {}},
+        "knobs": {"steps": {"int": {"low": 1, "high": 4}, "flag": "--steps"}, "proto": {"values": ["LL"], "env": "P"}},
+        "workload": {"levels": [1, 128]},
+    }
+)
+MACHINE = {"driver": "590.44", "gpus": "H200"}
+
+
+def report(single: float, loaded: float = 2000.0, codes: tuple[str, ...] = (), **changes: object) -> TrialReport:
+    levels = (records.level(1, single), records.level(128, loaded))
+    outcome = Measured(tuple(replace(level, warnings=codes) for level in levels), simulated=False)
+    return records.measured_report(**{"outcome": outcome, "machine": MACHINE, "activity": (), **changes})
+
+
+def launch(trial: int, found: TrialReport, steps: int = 2, purpose: Purpose = Purpose.SEARCH) -> AttemptRecord:
+    return AttemptRecord(
+        id=trial + 1,
+        study="toy",
+        trial=trial,
+        attempt=1,
+        purpose=purpose,
+        candidate=Candidate("simulated", {"steps": steps}),
+        state=AttemptState.MEASURED if isinstance(found.outcome, Measured) else AttemptState.FAILED,
+        run_dir="",
+        lease_owner="",
+        lease_expires_at=0,
+        started_at=1000.0 + 60 * trial,
+        report=found,
+    )
+
+
+def baseline(trial: int, found: TrialReport) -> AttemptRecord:
+    return launch(trial, found, purpose=Purpose.BASELINE)
+
+
+def seen(attempts: list[AttemptRecord], space: Space = SPACE) -> dict[WarningCode, str]:
+    cautions = warnings_of(space, attempts, front_of(space, attempts))
+    return {caution.code: caution.detail for caution in cautions}
+
+
+QUIET = [baseline(trial, report(60.0 + trial / 100)) for trial in range(4)]
+
+
+def test_a_quiet_study_gives_rise_to_no_warning() -> None:
+    assert seen(QUIET) == {}
+
+
+def test_launches_of_one_configuration_that_differ_are_noisy() -> None:
+    found = seen([baseline(trial, report(60.0 + 5 * (trial % 2))) for trial in range(4)])
+    assert found[WarningCode.NOISY].startswith("single_stream: ")
+
+
+def test_a_baseline_that_gets_steadily_slower_betrays_drift() -> None:
+    found = seen([baseline(trial, report(60.0 - trial)) for trial in range(6)])
+    assert found[WarningCode.MACHINE_DRIFTS] == "single_stream: -8.7%"
+
+
+def test_a_baseline_that_never_ran_leaves_nothing_to_compare_with() -> None:
+    found = seen([baseline(0, records.failed_report()), launch(1, report(70.0))])
+    assert found[WarningCode.BASELINE_FAILED] == "simulated"
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "code"),
+    [
+        ("driver", "591.0", WarningCode.OTHER_MACHINE),
+        ("gpu_slowed_by", "thermal_software 12%, power_cap 90%", WarningCode.THROTTLED),
+        ("gpu_used_before_mib", "4, 20000", WarningCode.DIRTY_GPU),
+    ],
+)
+def test_what_the_machine_did_is_told(fact: str, value: str, code: WarningCode) -> None:
+    found = seen([*QUIET, launch(9, report(60.0, machine={**MACHINE, fact: value}))])
+    assert code in found
+
+
+def test_a_gpu_at_its_power_limit_is_no_warning() -> None:
+    machine = {**MACHINE, "gpu_slowed_by": "power_cap 90%", "gpu_used_before_mib": "4, 900"}
+    assert seen([*QUIET[:3], baseline(3, report(60.0, machine=machine))]) == {}
+
+
+def test_a_lucky_single_launch_on_the_front_is_a_candidate_only() -> None:
+    assert seen([*QUIET, launch(9, report(90.0), steps=3)]) == {WarningCode.TOO_FEW_LAUNCHES: "1 of 1"}
+
+
+def test_a_winner_at_the_end_of_its_range_asks_for_a_wider_one() -> None:
+    winner = [launch(trial, report(90.0, 2500.0), steps=4) for trial in (9, 10, 11)]
+    assert seen([*QUIET, *winner]) == {WarningCode.WINNER_AT_EDGE: "steps=4"}
+
+
+def test_an_inactive_knob_on_the_front_is_named_with_its_reason() -> None:
+    idle = (KnobActivity("proto", Activity.INACTIVE, "custom all-reduce is on"),)
+    found = seen([*QUIET[:3], baseline(3, report(60.0, activity=idle))])
+    assert found == {WarningCode.INACTIVE_KNOB: "proto: custom all-reduce is on"}
+
+
+def test_codes_of_levels_are_counted_and_unknown_ones_passed_over() -> None:
+    found = seen([*QUIET[:3], baseline(3, report(60.0, codes=("prefix_cache_hit", "of_another_version")))])
+    assert found == {WarningCode.PREFIX_CACHE_HIT: "C=1 in 1 of 4 launches, C=128 in 1 of 4 launches"}
+
+
+def test_an_output_check_that_is_off_or_forgives_much_is_told() -> None:
+    off = SPACE.model_copy(update={"output_check": SPACE.output_check.model_copy(update={"enabled": False})})
+    assert WarningCode.OUTPUT_UNCHECKED in seen(QUIET, off)
+    shaky = OutputReport(loaded=Agreement(0.4, 0.1, 64))
+    found = seen([*QUIET[:3], baseline(3, report(60.0, output=shaky))])
+    assert found == {WarningCode.OUTPUT_UNSTABLE: "only 40% of its tokens are the same"}
+
+
+def test_every_warning_says_what_to_do() -> None:
+    assert all(code.meaning and code.advice for code in WarningCode)

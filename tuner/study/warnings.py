@@ -1,0 +1,205 @@
+"""What a sceptic should know about a study's result, from what is stored."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Sequence
+
+from tuner.domain.front import DEFAULT_PICK, Front, Standing
+from tuner.domain.knob import Knob
+from tuner.domain.machine import differences
+from tuner.domain.measurement import Measured
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import Activity
+from tuner.domain.values import Value, same, spell
+from tuner.domain.warnings import Caution, WarningCode
+from tuner.study.series import measured_value
+from tuner.study.verdict import BASELINE_PURPOSES
+from tuner.trial.conditions import POWER_CAP
+from tuner.trial.gpu import SLACK_MIB
+from tuner.trial.statistics import drift
+
+_NOISY = 0.03
+_ENOUGH_LAUNCHES = 3
+_BEYOND_CHANCE = 0.05
+_TREND_SIZE = 0.02
+_DIRTY_MIB = 1024
+_STABLE_SHARE = 0.9
+_FEW_VALUES = 2
+
+
+def warnings_of(space: Space, attempts: Sequence[AttemptRecord], front: Front) -> tuple[Caution, ...]:
+    """Every warning that the stored data give rise to, the gravest first.
+
+    Args:
+        space: of the study.
+        attempts: all of its launches.
+        front: what they came to.
+    """
+    measured = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
+    found = [
+        *_baseline_failed(space, attempts),
+        *_output(space, measured),
+        *_machine(measured),
+        *_noise(space, measured),
+        *_front(space, front),
+        *_inactive(measured, front),
+        *_levels(measured),
+    ]
+    return tuple(found)
+
+
+def _baseline_failed(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    for engine in space.engines:
+        launches = [a for a in attempts if a.purpose in BASELINE_PURPOSES and a.candidate.engine == engine]
+        ended = [a for a in launches if a.state.finished]
+        if ended and not any(a.state is AttemptState.MEASURED for a in ended):
+            yield Caution(WarningCode.BASELINE_FAILED, engine, _trials(ended))
+
+
+def _output(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    if not space.output_check.enabled:
+        yield Caution(WarningCode.OUTPUT_UNCHECKED, "output_check.enabled is off")
+        return
+    unstable = []
+    for attempt in measured:
+        output = attempt.report.output if attempt.report is not None else None
+        if attempt.purpose in BASELINE_PURPOSES and output is not None:
+            shares = [found.share for found in (output.alone, output.loaded) if found is not None]
+            if shares and min(shares) < _STABLE_SHARE:
+                unstable.append((min(shares), attempt))
+    if unstable:
+        least = min(share for share, _ in unstable)
+        detail = f"only {least:.0%} of its tokens are the same"
+        yield Caution(WarningCode.OUTPUT_UNSTABLE, detail, _trials([a for _, a in unstable]))
+
+
+def _machine(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    if not measured:
+        return
+    facts = [(a, a.report.machine) for a in measured if a.report is not None]
+    first = facts[0][1]
+    others = [(a, changed) for a, machine in facts if (changed := differences(first, machine))]
+    if others:
+        names = ", ".join(dict.fromkeys(name for _, changed in others for name in changed))
+        yield Caution(WarningCode.OTHER_MACHINE, f"different: {names}", _trials([a for a, _ in others]))
+    slowed = [(a, _slow_downs(machine.get("gpu_slowed_by", ""))) for a, machine in facts]
+    if any(reasons for _, reasons in slowed):
+        told = ", ".join(dict.fromkeys(reason for _, reasons in slowed for reason in reasons))
+        yield Caution(WarningCode.THROTTLED, told, _trials([a for a, reasons in slowed if reasons]))
+    used = [(a, max(_numbers(machine.get("gpu_used_before_mib", "")), default=0)) for a, machine in facts]
+    dirty = [(a, mib) for a, mib in used if mib > _DIRTY_MIB + SLACK_MIB]
+    if dirty:
+        most = max(mib for _, mib in dirty)
+        yield Caution(WarningCode.DIRTY_GPU, f"up to {most} MiB", _trials([a for a, _ in dirty]))
+
+
+def _slow_downs(text: str) -> list[str]:
+    """Reasons other than the power limit, which is usual under full load."""
+    names = [part.split()[0] for part in text.split(", ") if part]
+    return [name for name in names if name not in (POWER_CAP, "nothing")]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(", ") if part.isdecimal()]
+
+
+def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    noisy, drifts = [], []
+    for goal in space.goals:
+        groups: dict[str, list[tuple[float, float]]] = {}
+        for attempt in measured:
+            value = measured_value(attempt, (goal.metric, goal.level))
+            if value is not None and value > 0:
+                groups.setdefault(attempt.candidate.fingerprint, []).append((attempt.started_at, value))
+        deviation = _pooled_deviation([[math.log(value) for _, value in group] for group in groups.values()])
+        if deviation is not None and deviation > _NOISY:
+            noisy.append(f"{goal.label}: {deviation:.1%}")
+        starts = {a.candidate.fingerprint for a in measured if a.purpose in BASELINE_PURPOSES}
+        change = next((c for key in starts if (c := _trend(groups.get(key, []))) is not None), None)
+        if change is not None:
+            drifts.append(f"{goal.label}: {change:+.1%}")
+    if noisy:
+        yield Caution(WarningCode.NOISY, ", ".join(noisy))
+    if drifts:
+        yield Caution(WarningCode.MACHINE_DRIFTS, ", ".join(drifts))
+
+
+def _pooled_deviation(groups: Sequence[Sequence[float]]) -> float | None:
+    """Standard deviation of logarithms from launch to launch, over all configurations launched more than once."""
+    repeated = [group for group in groups if len(group) > 1]
+    df = sum(len(group) - 1 for group in repeated)
+    if df < _FEW_VALUES:
+        return None
+    return math.sqrt(sum(statistics.variance(group) * (len(group) - 1) for group in repeated) / df)
+
+
+def _trend(points: Sequence[tuple[float, float]]) -> float | None:
+    """Change (a share) from the first to the last launch, where it is beyond chance (5 %) and more than 2 %."""
+    found = drift([value for _, value in points], [at for at, _ in points])
+    if found is None or found.p_value > _BEYOND_CHANCE or abs(found.relative) <= _TREND_SIZE:
+        return None
+    return found.relative
+
+
+def _front(space: Space, front: Front) -> Iterator[Caution]:
+    few = [s for s in front.members if s.values and min(v.launches for v in s.values) < _ENOUGH_LAUNCHES]
+    if few:
+        detail = f"{len(few)} of {len(front.members)}"
+        yield Caution(WarningCode.TOO_FEW_LAUNCHES, detail, tuple(s.trial for s in few))
+    if front.members:
+        chosen = front.pick(DEFAULT_PICK)
+        if edges := _edges(space, front, chosen):
+            yield Caution(WarningCode.WINNER_AT_EDGE, ", ".join(edges), (chosen.trial,))
+
+
+def _edges(space: Space, front: Front, chosen: Standing) -> list[str]:
+    """Ordered knobs that the chosen configuration moved to the first or last of their values."""
+    if chosen.is_baseline or front.baseline is None:
+        return []
+    knobs = space.knobs_of(chosen.candidate.engine)
+    moved = chosen.candidate.differs_from(front.baseline.candidate)
+    return [f"{name}={spell(now)}" for name, (_, now) in moved.items() if name in knobs and _is_edge(knobs[name], now)]
+
+
+def _is_edge(knob: Knob, value: Value) -> bool:
+    points = [point for point in knob.grid if point is not None]
+    if not knob.ordinal or len(points) <= _FEW_VALUES or value is None:
+        return False
+    return same(value, points[0]) or same(value, points[-1])
+
+
+def _inactive(measured: Sequence[AttemptRecord], front: Front) -> Iterator[Caution]:
+    members = {trial for standing in front.members for trial in standing.trials}
+    seen: dict[tuple[str, str], list[AttemptRecord]] = {}
+    for attempt in measured:
+        for item in attempt.report.activity if attempt.report is not None else ():
+            if item.state is Activity.INACTIVE and attempt.trial in members:
+                seen.setdefault((item.knob, item.reason), []).append(attempt)
+    for (knob, reason), attempts in seen.items():
+        yield Caution(WarningCode.INACTIVE_KNOB, f"{knob}: {reason}", _trials(attempts))
+
+
+def _levels(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    """What was seen at single levels, summed up over launches."""
+    seen: dict[WarningCode, dict[str, list[AttemptRecord]]] = {}
+    known = set(WarningCode)
+    for attempt in measured:
+        outcome = attempt.report.outcome if attempt.report is not None else None
+        for level in outcome.levels if isinstance(outcome, Measured) else ():
+            where = f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
+            for code in level.warnings:
+                # A database may hold codes of another version.
+                if code in known:
+                    seen.setdefault(WarningCode(code), {}).setdefault(where, []).append(attempt)
+    for code, places in seen.items():
+        told = ", ".join(
+            f"{where} in {len(launches)} of {len(measured)} launches" for where, launches in places.items()
+        )
+        yield Caution(code, told, _trials([a for launches in places.values() for a in launches]))
+
+
+def _trials(attempts: Sequence[AttemptRecord]) -> tuple[int, ...]:
+    return tuple(sorted({attempt.trial for attempt in attempts}))
