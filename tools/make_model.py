@@ -6,7 +6,8 @@ The folder holds a configuration and a byte-pair tokenizer that is trained here 
     python tools/make_model.py --size mid -o .cache/models/mid
 
 `tiny` starts fastest. `mid` needs about 10 ms for a decode step on two CPU cores: with a much smaller model, all
-tokens of a request reach the client at once and there is no inter-token latency to measure.
+tokens of a request reach the client at once and there is no inter-token latency to measure. `8b` has the shape of
+Llama-3.1-8B (its published configuration), for GPUs.
 """
 
 import argparse
@@ -41,6 +42,7 @@ class Size:
 SIZES = {
     "tiny": Size(hidden=128, intermediate=256, layers=2, heads=4, kv_heads=2, vocabulary=1024),
     "mid": Size(hidden=1024, intermediate=4096, layers=8, heads=16, kv_heads=4, vocabulary=8192),
+    "8b": Size(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocabulary=128256),
 }
 
 

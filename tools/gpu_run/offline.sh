@@ -1,0 +1,94 @@
+#!/usr/bin/env bash
+# The GPU run on a machine that can reach no package index and runs commands of limited length.
+#
+#   offline.sh unpack FOLDER      unpack what FOLDER holds: vllm-site.tar.zst, flashinfer-site.tar.zst, tuner-site.tar.zst
+#   offline.sh start [OPTIONS]    start `run.py OPTIONS` in a session of its own, so that it outlives this command
+#   offline.sh wait SECONDS       show progress, and return when the run is over or the seconds are
+#   offline.sh collect FOLDER     gather small results; also while it runs
+#
+# Needs a python3 of version 3.12 that has PyTorch. Everything lies under $GPU_RUN (default /tmp/gpu-run).
+set -euo pipefail
+
+checkout=$(cd "$(dirname "$0")/../.." && pwd)
+base=${GPU_RUN:-/tmp/gpu-run}
+work=$base/work
+unset PYTHONDONTWRITEBYTECODE
+
+unzstd_to() { # unzstd_to ARCHIVE FOLDER: the archive's top folder is left out
+  local zstd=zstd bundled
+  bundled=$(dirname "$1")/zstd
+  if ! command -v zstd > /dev/null; then
+    # The carried program, with the carried library it needs.
+    zstd=$base/zstd
+    [[ -x $zstd ]] || { install -m 755 "$bundled" "$zstd"; cp "$(dirname "$1")"/*.so.* "$base/"; }
+  fi
+  LD_LIBRARY_PATH=$base:${LD_LIBRARY_PATH:-} "$zstd" -dc --long=27 "$1" | tar -C "$2" -xf - --strip-components=1
+  # Now, on all cores, rather than in the first launch; some packages carry files for other versions of Python.
+  python3 -m compileall -q -j 0 "$2" > /dev/null || true
+}
+
+environment() { # environment NAME: a virtual environment that also sees the packages of python3; prints its site folder
+  local folder=$base/$1
+  if [[ ! -x $folder/bin/python ]]; then
+    python3 -m venv --without-pip "$folder"
+    python3 - "$folder"/lib/python3.*/site-packages << 'PYTHON'
+import pathlib, sys
+folders = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
+lines = [f"import site; site.addsitedir({path!r})\n" for path in folders]
+(pathlib.Path(sys.argv[1]) / "zz-host.pth").write_text("".join(lines))
+PYTHON
+  fi
+  echo "$folder"/lib/python3.*/site-packages
+}
+
+program() { # program ENVIRONMENT NAME MODULE FUNCTION
+  local path=$base/$1/bin/$2
+  printf '#!%s\nimport sys\nfrom %s import %s\nsys.exit(%s())\n' "$base/$1/bin/python" "$3" "$4" "$4" > "$path"
+  chmod 755 "$path"
+}
+
+unpack() {
+  mkdir -p "$base"
+  local archive
+  for archive in "$1"/*-site.tar.zst; do
+    case $(basename "$archive") in
+      vllm-* | flashinfer-*)
+        unzstd_to "$archive" "$(environment vllm)"
+        program vllm vllm vllm.entrypoints.cli.main main
+        ;;
+      tuner-*)
+        unzstd_to "$archive" "$(environment tuner)"
+        # A copy: the checkout may change while the run goes on.
+        mkdir -p "$base/checkout"
+        tar -C "$checkout" -cf - --exclude=./.* . | tar -C "$base/checkout" -xf -
+        echo "$base/checkout" > "$(environment tuner)/tuner.pth"
+        program tuner tuner tuner.cli.main main
+        ;;
+    esac
+    echo "unpacked $archive"
+  done
+}
+
+start() {
+  mkdir -p "$work"
+  PATH=$base/vllm/bin:$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \
+    --work "$work" --tuner "$base/tuner/bin/tuner" "$@" > "$work/run.out" 2>&1 < /dev/null
+}
+
+wait_for_end() {
+  local deadline=$((SECONDS + $1))
+  until [[ -e $work/done.json ]] || ((SECONDS >= deadline)); do sleep 2; done
+  cat "$work/run.out"
+  "$base/tuner/bin/tuner" study trials gpu --storage "sqlite:///$work/study.db" || true
+  tail -n 5 "$work/study.log" || true
+  tail -n 12 "$(find "$work/runs" -name server.log -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)" || true
+  nvidia-smi --query-gpu=index,memory.used,utilization.gpu,clocks.sm,temperature.gpu --format=csv,noheader || true
+}
+
+case ${1:-} in
+  unpack) unpack "$2" ;;
+  start) shift; start "$@" ;;
+  wait) wait_for_end "$2" ;;
+  collect) "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" --work "$work" --tuner "$base/tuner/bin/tuner" --collect "$2" ;;
+  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+esac

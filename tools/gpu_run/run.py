@@ -1,0 +1,218 @@
+"""The whole product on real GPUs, start to end: doctor, study, front, export, and the exported server measured again.
+
+    python tools/gpu_run/run.py --work runs/gpu                      # with `tuner` and `vllm` on PATH
+    python tools/gpu_run/run.py --work runs/gpu --collect results    # small raw results, also while it runs
+
+Every step leaves its output, its exit code and its seconds under the work folder; a step that fails does not stop those
+that do not need it. Standard library only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = "gpu"
+DONE = "done.json"
+STEPS = "steps.jsonl"
+_PICKS = ("single-stream", "throughput")
+_LOG_LIMIT = 2_000_000
+_PORT = 18790
+_SERVER_START_S = 400.0
+
+
+class Run:
+    """One run in one work folder."""
+
+    def __init__(self, work: Path, tuner: Sequence[str], space: str) -> None:
+        self.work = work
+        self._tuner = tuple(tuner)
+        self._space = space
+        self._storage = f"sqlite:///{work / 'study.db'}"
+        self._env = {**os.environ, "TUNER_RUNS": str(work / "runs"), "TUNER_STORAGE": self._storage}
+
+    def step(self, name: str, command: Sequence[str], *, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
+        """Run a command; its standard output goes to NAME.json, the rest to NAME.log."""
+        began = time.time()
+        with (self.work / f"{name}{suffix}").open("wb") as out, (self.work / f"{name}.log").open("wb") as log:
+            try:
+                code = subprocess.run(
+                    command, stdout=out, stderr=log, env=self._env, timeout=timeout_s, cwd=ROOT, check=False
+                ).returncode
+            except (OSError, subprocess.TimeoutExpired) as error:
+                log.write(f"{error}\n".encode())
+                code = -1
+        self._note(name, code, began)
+        return code == 0
+
+    def tuner(self, name: str, *arguments: str, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
+        """A step that is a `tuner` command."""
+        return self.step(name, [*self._tuner, *arguments], suffix=suffix, timeout_s=timeout_s)
+
+    def _note(self, name: str, code: int, began: float) -> None:
+        record = {"step": name, "exit_code": code, "began": began, "seconds": round(time.time() - began, 1)}
+        with (self.work / STEPS).open("a", encoding="utf-8") as steps:
+            steps.write(json.dumps(record) + "\n")
+        print(json.dumps(record), flush=True)
+
+    # -- the run ------------------------------------------------------------------------------------------------------
+
+    def all(self, *, trials: int, minutes: float, model: Path, start_options: Sequence[str]) -> None:
+        """Every step in order."""
+        self.step("nvidia-smi", ["nvidia-smi", "-q"], suffix=".txt")
+        self.step("topology", ["nvidia-smi", "topo", "-m"], suffix=".txt")
+        self.tuner("doctor", "doctor", "--json")
+        if not (model / "config.json").is_file():
+            make = ROOT / "tools" / "make_model.py"
+            self.step("model", [sys.executable, str(make), "--size", "8b", "-o", str(model)], suffix=".txt")
+        named = ["--space", self._space, "--name", STUDY, "--model", str(model), "--trials", str(trials)]
+        bounds = ["--timeout", f"{minutes:g}m", "--yes"]
+        self.tuner("study", "study", "start", *named, *bounds, *start_options, "--json", timeout_s=minutes * 60 + 900)
+        self.report()
+        for pick in _PICKS:
+            self.measure_export(pick)
+        (self.work / DONE).write_text(json.dumps({"finished": time.time()}) + "\n", encoding="utf-8")
+
+    def report(self) -> None:
+        """What the study says about itself; also good while it runs."""
+        for name in ("status", "trials", "front", "failures", "importance"):
+            self.tuner(name, "study", name, STUDY, "--json")
+
+    def measure_export(self, pick: str) -> None:
+        """Export one pick, start the script on its own, measure it from outside, end it."""
+        script = self.work / f"export-{pick}.sh"
+        if not self.tuner(f"export-{pick}", "export", STUDY, "--pick", pick, "-o", str(script), suffix=".out"):
+            return
+        url = f"http://127.0.0.1:{_PORT}"
+        began = time.time()
+        with (self.work / f"exported-{pick}.server.log").open("wb") as log:
+            server = subprocess.Popen(
+                ["bash", str(script)],
+                stdout=log,
+                stderr=log,
+                env={**self._env, "PORT": str(_PORT)},
+                start_new_session=True,
+            )
+        try:
+            ready = _wait_for_token(url, server)
+            self._note(f"exported-{pick}-ready", 0 if ready else 1, began)
+            if ready:
+                load = ["--levels", "1,32,128", "--input-tokens", "128", "--output-tokens", "128"]
+                self.tuner(f"bench-{pick}", "bench", url, *load, "--json", timeout_s=300)
+        finally:
+            _end_session(server)
+
+    # -- the results --------------------------------------------------------------------------------------------------
+
+    def collect(self, target: Path) -> None:
+        """Copy what is small and worth keeping: documents, scripts and server logs, in one archive."""
+        target.mkdir(parents=True, exist_ok=True)
+        if not (self.work / DONE).is_file():
+            self.report()
+        chosen = [
+            path for path in sorted(self.work.iterdir()) if path.is_file() and not path.name.startswith("study.db")
+        ]
+        chosen += self._logs()
+        staging = target / "gpu-run"
+        for path in chosen:
+            copy = staging / path.relative_to(self.work)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(_shortened(path))
+        shutil.make_archive(str(target / "gpu-run"), "gztar", root_dir=target, base_dir="gpu-run")
+        shutil.rmtree(staging)
+
+    def _logs(self) -> list[Path]:
+        """Of every launch the plan and the script; of the first, the last and each failed one the log too."""
+        launches = sorted(path.parent for path in (self.work / "runs").rglob("plan.json"))
+        small = [found for folder in launches for found in folder.glob("*.json")]
+        small += [folder / "launch.sh" for folder in launches]
+        logs = [folder / "server.log" for folder in launches]
+        return [path for path in small + logs if path.is_file() and path.stat().st_size < _LOG_LIMIT]
+
+
+def _shortened(path: Path) -> bytes:
+    data = path.read_bytes()
+    if len(data) <= _LOG_LIMIT:
+        return data
+    return data[: _LOG_LIMIT // 2] + b"\n[...]\n" + data[-_LOG_LIMIT // 2 :]
+
+
+def _wait_for_token(url: str, server: subprocess.Popen[bytes]) -> bool:
+    """Whether the server generated a token before it died or took too long."""
+    deadline = time.monotonic() + _SERVER_START_S
+    while time.monotonic() < deadline and server.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/v1/models", timeout=5) as answer:
+                model = json.load(answer)["data"][0]["id"]
+            body = json.dumps({"model": model, "prompt": "The", "max_tokens": 1}).encode()
+            request = urllib.request.Request(
+                f"{url}/v1/completions", data=body, headers={"Content-Type": "application/json"}
+            )
+            with urllib.request.urlopen(request, timeout=60):
+                return True
+        except (OSError, urllib.error.URLError, ValueError, KeyError, IndexError):
+            time.sleep(0.5)
+    return False
+
+
+def _end_session(server: subprocess.Popen[bytes]) -> None:
+    """SIGTERM and, after a grace period, SIGKILL to the session that was started for this server."""
+    for number, patience in ((signal.SIGTERM, 20.0), (signal.SIGKILL, 5.0)):
+        try:
+            os.killpg(server.pid, number)
+        except ProcessLookupError:
+            break
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline and _group_lives(server.pid):
+            server.poll()
+            time.sleep(0.2)
+    server.wait()
+
+
+def _group_lives(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--work", type=Path, default=Path("runs/gpu"), help="folder for everything that is made")
+    parser.add_argument("--tuner", default="tuner", help="the program to call")
+    parser.add_argument("--space", default="h200-x2.yaml")
+    parser.add_argument("--model", type=Path, default=ROOT / ".cache" / "models" / "8b")
+    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--minutes", type=float, default=60.0, help="limit of the study itself")
+    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="only gather the results of a run into a folder")
+    parser.add_argument("start_options", nargs="*", help="after --: further options of `tuner study start`")
+    arguments = parser.parse_args()
+    work = arguments.work.resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    run = Run(work, [arguments.tuner], arguments.space)
+    if arguments.collect is not None:
+        run.collect(arguments.collect.resolve())
+        return
+    (work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
+    run.all(
+        trials=arguments.trials,
+        minutes=arguments.minutes,
+        model=arguments.model.resolve(),
+        start_options=arguments.start_options,
+    )
+
+
+if __name__ == "__main__":
+    main()
