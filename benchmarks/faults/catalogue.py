@@ -85,7 +85,7 @@ INJECTIONS: tuple[Injection, ...] = (
     _failing("port_taken", "port-stolen", Failed.PORT_IN_USE),
     _failing("port_stolen", "bind-late:seconds=600", Failed.PORT_IN_USE, disturbance=Disturbance.STEAL_PORT),
     Injection("bind_late", "bind-late:seconds=400"),
-    Injection("log_flood", "log-flood@serving:lines=20000"),
+    Injection("log_flood", "log-flood@serving:lines=5000"),
     Injection("log_gigabyte", "log-size@weights:megabytes=1024"),
     Injection("log_garbage", "log-garbage@weights"),
     _failing("error_in_200", "error-200:running=3", _SHORT),

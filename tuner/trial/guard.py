@@ -38,6 +38,7 @@ KILL_WAIT_S = 5.0
 # Who belongs to the tree is written down for the case that guard and worker are both killed: often while the tree
 # grows, seldom while it is measured.
 _LOOK_EVERY_S = 1.0
+_DEATHS_EVERY_S = 0.25
 _LOOK_SELDOM_S = 5.0
 _GROWING_S = 60.0
 _PR_SET_PDEATHSIG = 1
@@ -66,7 +67,7 @@ class _Guard:
         self._leader_exited = False
         self._tree_ended = False
         self._members: frozenset[ProcessId] = frozenset()
-        self._next_look = 0.0
+        self._next_look = self._next_deaths = 0.0
         self._began = time.monotonic()
         self._grace_s = ORPHAN_GRACE_S
         self._deaths = DeathWatch()
@@ -127,7 +128,7 @@ class _Guard:
         for descriptor in (0, self._log_read, self._worker_fd, self._wake_read):
             poller.register(descriptor, select.POLLIN)
         while not self._asked_to_stop:
-            ready = dict(poller.poll(_LOOK_EVERY_S * 1000))
+            ready = dict(poller.poll(_DEATHS_EVERY_S * 1000))
             if self._log_read in ready and not self._copy_log():
                 poller.unregister(self._log_read)
             if self._wake_read in ready:
@@ -139,6 +140,8 @@ class _Guard:
                 self._read_control()
                 return
             self._remember_members()
+            if time.monotonic() >= self._next_deaths:
+                self._report_deaths()
 
     def _read_control(self) -> None:
         words = os.read(0, 4096).split()
@@ -175,14 +178,18 @@ class _Guard:
         table = proctree.process_table()
         members = frozenset(proctree.descendants(self._myself, table))
         self._deaths.follow(table[member.pid] for member in members)
-        self._report_deaths()
         if members != self._members:
             self._members = members
             self._tell("members", processes=sorted((m.pid, m.start) for m in members))
 
     def _report_deaths(self) -> None:
+        self._next_deaths = time.monotonic() + _DEATHS_EVERY_S
         for death in self._deaths.killed():
             if death.pid != self._leader:
+                # Into the log as well: whoever reads it for the cause must not take what follows for the cause.
+                self._log.write(
+                    f"\n[tuner: {death.name} (pid {death.pid}) was killed by signal {death.signal}]\n".encode()
+                )
                 self._tell("member_killed", pid=death.pid, name=death.name, signal=death.signal)
 
     # -- ending -----------------------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def test_children_are_ended_by_the_worker_when_the_guard_is_killed(
         monkeypatch.setattr("tuner.trial.cgroup.create", lambda launch_id: None)
     with launch(rogue_plan("family"), tmp_path) as server:
         assert eventually(lambda: len(born(tmp_path)) == 5)
-        assert eventually(lambda: len(_recorded(tmp_path).members) == 5)
+        assert eventually(lambda: {member.pid for member in _recorded(tmp_path).members} >= set(born(tmp_path)))
         os.kill(server.guard_pid, signal.SIGKILL)
         assert eventually(lambda: alive(tmp_path) == [])
         assert eventually(lambda: server.poll() is not None)

@@ -98,6 +98,7 @@ def test_a_server_that_ends_in_order_after_losing_a_child_was_killed(tmp_path: P
         wait_ready(server, never, no_phase, PATIENT)
     assert (failed.value.kind, failed.value.exit_code) == (FailureKind.EXITED, -signal.SIGKILL)
     assert "of the server was killed by signal 9" in failed.value.observation
+    assert "was killed by signal 9]" in (tmp_path / "server.log").read_text()
 
 
 def test_a_probe_that_blocks_does_not_blind_the_watchdog(tmp_path: Path) -> None:
