@@ -34,10 +34,10 @@ _WORDS = {
 class StudyView:
     """Collects a study's events and draws them."""
 
-    def __init__(self, prepared: Prepared) -> None:
+    def __init__(self, prepared: Prepared, launches: int | None = None) -> None:
         self._record = prepared.record
         self._goals = prepared.record.space.goals
-        self._budget = prepared.record.space.budget.trials
+        self._budget = launches or prepared.record.space.budget.trials
         self._baselines = prepared.baselines
         self._started = time.monotonic()
         self._ended: list[AttemptEnded] = []
@@ -131,9 +131,12 @@ class StudyView:
 
 
 @contextmanager
-def watching(prepared: Prepared) -> Iterator[tuple[StudyView, StopSwitch]]:
-    """Show a study while it runs; Ctrl-C or SIGTERM once finishes the running trial, twice tears it down now."""
-    view, stop = StudyView(prepared), StopSwitch()
+def watching(prepared: Prepared, launches: int | None = None) -> Iterator[tuple[StudyView, StopSwitch]]:
+    """Show a study while it runs; Ctrl-C or SIGTERM once finishes the running trial, twice tears it down now.
+
+    `launches` is how many are planned; None takes the budget's.
+    """
+    view, stop = StudyView(prepared, launches), StopSwitch()
 
     def press(_number: int, _frame: FrameType | None) -> None:
         urgency = stop.press()

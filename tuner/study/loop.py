@@ -15,7 +15,8 @@ from tuner.domain.trial import Purpose
 from tuner.execution.base import Executor
 from tuner.search.base import Infeasible, Proposal, Search, SpaceExhausted
 from tuner.store import Store
-from tuner.study.confirm import ConfirmAgenda, automatic_extent
+from tuner.study.ablate import AblateAgenda, AblationPlan
+from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import Agenda, Done, Launches, StudyEnd
 from tuner.study.memory import memory_of, second_chance
@@ -101,6 +102,15 @@ class Coordinator:
             spent=self._spent,
         )
         return self.pursue(search, confirm)
+
+    def confirm(self, extent: Extent) -> StudyEnd:
+        """Confirm now, whatever the budget says; a confirmation that was begun goes on."""
+        agenda = ConfirmAgenda(self._record, search=self._search, baselines=self._baselines, extent=lambda _: extent)
+        return self.pursue(agenda)
+
+    def ablate(self, plan: AblationPlan) -> StudyEnd:
+        """Launch what an ablation still lacks."""
+        return self.pursue(AblateAgenda(plan, search=self._search, seed=self._record.seed))
 
     def pursue(self, *agendas: Agenda) -> StudyEnd:
         """Bring the study to a consistent state, then follow agendas one after the other; the first trouble ends it."""

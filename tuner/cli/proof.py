@@ -1,0 +1,173 @@
+"""`tuner study confirm`, `ablate` and `compare`: is the gain real, what made it, and which engine is faster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import JsonOption, StorageOption
+from tuner.cli.output import console
+from tuner.errors import Stopped, StudyError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tuner.domain.candidate import Candidate
+    from tuner.domain.study import AttemptRecord, StudyRecord
+    from tuner.store import Store
+    from tuner.study.launches import StudyEnd
+    from tuner.study.loop import Coordinator
+    from tuner.study.session import Prepared
+
+_NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
+_AddressOption = Annotated[
+    str | None,
+    typer.Option("--ray-address", help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here."),
+]
+_LaunchesOption = Annotated[
+    int | None,
+    typer.Option(
+        min=2,
+        help="Launches of each configuration; more show smaller gains. [default: the space's confirm_launches]",
+        show_default=False,
+    ),
+]
+_DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Show what is known and planned; launch nothing.")]
+
+_FALLBACK_ROUNDS = 3
+
+
+def confirm(
+    name: _NameArgument,
+    top: Annotated[int, typer.Option(min=1, help="Finalists besides the baseline.")] = 3,
+    launches: _LaunchesOption = None,
+    storage: StorageOption = None,
+    ray_address: _AddressOption = None,
+    dry_run: _DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Launch baseline and finalists again, interleaved in random order, and say which gains are real.
+
+    A confirmation that was begun goes on; more --launches than before add rounds to it.
+    """
+    from tuner.cli import proof_view
+    from tuner.store import open_store
+    from tuner.study.confirm import Extent, confirmation_of
+    from tuner.study.session import prepare_resume
+    from tuner.study.summary import baselines_of
+
+    with open_store(storage, create=False) as store:
+        record = store.study(name)
+        extent = Extent(top, _rounds(record, launches), len(record.space.engines))
+        if dry_run:
+            console().print(f"at most {extent.launches} launches", markup=False)
+        else:
+            prepared = prepare_resume(store, name, elsewhere=ray_address is not None)
+            _launch(prepared, store, ray_address, storage, extent.launches, lambda c: c.confirm(extent))
+        attempts = store.attempts(name)
+        proof_view.print_confirmation(
+            record, confirmation_of(record.space, attempts, baselines_of(attempts)), as_json=as_json
+        )
+
+
+def ablate(
+    name: _NameArgument,
+    trial: Annotated[
+        int | None,
+        typer.Option(
+            min=0, help="Trial to take apart. [default: the confirmed one, else the front's]", show_default=False
+        ),
+    ] = None,
+    launches: _LaunchesOption = None,
+    storage: StorageOption = None,
+    ray_address: _AddressOption = None,
+    dry_run: _DryRunOption = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Which settings carry the gain: each taken out of the winner and put into the baseline, the rest dropped.
+
+    An ablation that was begun goes on; more --launches than before add rounds to it.
+    """
+    from tuner.cli import proof_view
+    from tuner.store import open_store
+    from tuner.study.ablate import AblationPlan
+    from tuner.study.session import prepare_resume
+    from tuner.study.summary import baselines_of
+
+    with open_store(storage, create=False) as store:
+        record, attempts = store.study(name), store.attempts(name)
+        winner = _winner(record, attempts, trial)
+        baseline = baselines_of(attempts)[winner.engine]
+        plan = AblationPlan(
+            record, baseline=baseline, winner=winner, rounds=_rounds(record, launches), attempts=attempts
+        )
+        if dry_run:
+            console().print(f"{winner}\nat most {plan.launches} launches", markup=False)
+        else:
+            prepared = prepare_resume(store, name, elsewhere=ray_address is not None)
+            _launch(prepared, store, ray_address, storage, plan.launches, lambda c: c.ablate(plan))
+        proof_view.print_ablation(record, plan.result(store.attempts(name)), as_json=as_json)
+
+
+def compare(name: _NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
+    """The confirmed best of each engine side by side, from launches made in the same rounds."""
+    from tuner.cli import proof_view
+    from tuner.store import open_store
+    from tuner.study.confirm import confirmation_of
+    from tuner.study.summary import baselines_of
+
+    with open_store(storage, create=False) as store:
+        record, attempts = store.study(name), store.attempts(name)
+    if len(record.space.engines) < 2:
+        raise StudyError(f"{name} has one engine only", hint=f"its result: tuner study confirm {name} --dry-run")
+    found = confirmation_of(record.space, attempts, baselines_of(attempts))
+    if found is None:
+        raise StudyError(f"{name} was not confirmed yet", hint=f"tuner study confirm {name}")
+    proof_view.print_engines(record, found, as_json=as_json)
+
+
+def _rounds(record: StudyRecord, launches: int | None) -> int:
+    return launches or record.space.budget.confirm_launches or _FALLBACK_ROUNDS
+
+
+def _winner(record: StudyRecord, attempts: list[AttemptRecord], trial: int | None) -> Candidate:
+    from tuner.domain.front import DEFAULT_PICK
+    from tuner.export.standings import front_of
+    from tuner.study.confirm import confirmation_of
+    from tuner.study.summary import baselines_of
+
+    if trial is not None:
+        found = next((a.candidate for a in attempts if a.trial == trial), None)
+        if found is None:
+            raise StudyError(f"{record.name} has no trial {trial}", hint=f"tuner study trials {record.name}")
+        return found
+    confirmed = confirmation_of(record.space, attempts, baselines_of(attempts))
+    if confirmed is not None:
+        return confirmed.chosen.candidate
+    return front_of(record.space, attempts).pick(DEFAULT_PICK).candidate
+
+
+def _launch(
+    prepared: Prepared,
+    store: Store,
+    ray_address: str | None,
+    storage: str | None,
+    launches: int,
+    work: Callable[[Coordinator], StudyEnd],
+) -> None:
+    """Launch one at a time, under the live view; whatever was measured is kept when this raises."""
+    from tuner.cli.live import watching
+    from tuner.cli.logs import configure_logging
+    from tuner.study.session import RunOptions, run_study
+
+    configure_logging()
+    with watching(prepared, launches) as (view, stop):
+        end = run_study(
+            prepared, store, RunOptions(ray_address), storage_url=storage, notify=view.notify, stop=stop, work=work
+        )
+    console().print(f"{prepared.record.name}: {end.reason}", style="bold", markup=False)
+    if end.error is not None:
+        raise end.error
+    if stop.urgency:
+        raise Stopped("stopped; every finished launch is kept", hint="the same command goes on")

@@ -1,0 +1,282 @@
+"""What `tuner study confirm`, `ablate` and `compare` print, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.table import Table
+
+from tuner.cli.output import out, print_json
+from tuner.cli.wording import SIMULATED, changes, number
+from tuner.domain.candidate import Candidate
+from tuner.domain.front import Estimate
+from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
+from tuner.domain.space import Space
+from tuner.domain.study import StudyRecord
+from tuner.domain.values import Value, spell
+
+_STYLES = {Finding.FASTER: "green", Finding.SLOWER: "red"}
+
+
+# ---- JSON
+
+
+def _effect_document(effect: Effect) -> dict[str, Any]:
+    return {
+        "objective": effect.objective,
+        "change": effect.change,
+        "low": effect.low,
+        "high": effect.high,
+        "rounds": effect.rounds,
+        "better": effect.better,
+        "smallest": effect.smallest,
+        "finding": effect.finding.value,
+    }
+
+
+def _value_document(label: str, value: Estimate | None) -> dict[str, Any]:
+    if value is None:
+        return {"objective": label, "center": None, "low": None, "high": None, "launches": 0}
+    return {
+        "objective": label,
+        "center": value.center,
+        "low": value.low,
+        "high": value.high,
+        "launches": value.launches,
+    }
+
+
+def _candidate_document(candidate: Candidate) -> dict[str, Any]:
+    return {"engine": candidate.engine, "settings": dict(candidate.values)}
+
+
+def _changes_document(pairs: Mapping[str, tuple[Value, Value]]) -> dict[str, Any]:
+    return {name: {"from": before, "to": after} for name, (before, after) in pairs.items()}
+
+
+def _arm_document(space: Space, arm: ArmResult) -> dict[str, Any]:
+    return {
+        "trial": arm.trial,
+        "trials": list(arm.trials),
+        **_candidate_document(arm.candidate),
+        "changes": _changes_document(arm.changes),
+        "is_baseline": arm.is_baseline,
+        "launches": arm.launches,
+        "failures": arm.failures,
+        "values": [_value_document(g.label, v) for g, v in zip(space.goals, arm.values, strict=True)],
+        "effects": [_effect_document(effect) for effect in arm.effects],
+        "broken": dict(arm.broken),
+        "yields_to": arm.yields_to,
+    }
+
+
+def confirmation_document(record: StudyRecord, found: Confirmation | None) -> dict[str, Any]:
+    """See docs/proof.md for the keys; `rounds` is 0 and `arms` empty when nothing was confirmed."""
+    if found is None:
+        return {"study": record.name, "rounds": 0, "arms": [], "chosen": None, "engines": []}
+    return {
+        "study": record.name,
+        "simulated": found.simulated,
+        "rounds": found.rounds,
+        "asked": found.asked,
+        "arms": [_arm_document(record.space, arm) for arm in found.arms],
+        "chosen": found.chosen.trial,
+        "engines": [
+            {
+                "engine": one.best.candidate.engine,
+                "best": one.best.trial,
+                "reference": one.reference,
+                "effects": [_effect_document(effect) for effect in one.effects],
+            }
+            for one in found.engines
+        ],
+    }
+
+
+def _row_document(row: AblationRow) -> dict[str, Any]:
+    return {
+        "setting": row.setting,
+        "values": _changes_document(row.values),
+        "kind": row.kind.value,
+        "without": None if row.without is None else _candidate_document(row.without),
+        "with": _candidate_document(row.with_it),
+        "effects": [_effect_document(effect) for effect in row.effects],
+        "kept": row.kept,
+        "note": row.note,
+    }
+
+
+def ablation_document(record: StudyRecord, found: Ablation) -> dict[str, Any]:
+    """See docs/proof.md for the keys."""
+    return {
+        "study": record.name,
+        "simulated": found.simulated,
+        "complete": found.complete,
+        "rounds": found.rounds,
+        "baseline": _candidate_document(found.baseline),
+        "winner": _candidate_document(found.winner),
+        "total": [_effect_document(effect) for effect in found.total],
+        "rows": [_row_document(row) for row in found.rows],
+        "minimal": _candidate_document(found.minimal),
+        "minimal_effects": [_effect_document(effect) for effect in found.minimal_effects],
+    }
+
+
+# ---- for people
+
+
+def _percent(share: float) -> str:
+    return f"{share * 100:+.1f}"
+
+
+def _effect_text(effect: Effect) -> str:
+    if effect.change is None:
+        return "–"
+    middle = f"{_percent(effect.change)} %"
+    if effect.low is None or effect.high is None:
+        return middle
+    return f"{middle} [{_percent(effect.low)}, {_percent(effect.high)}]"
+
+
+def _value_text(value: Estimate | None) -> str:
+    if value is None:
+        return "–"
+    if value.low is None or value.high is None:
+        return number(value.center)
+    return f"{number(value.center)} ±{number(max(value.above, value.below))}"
+
+
+def _verdict(arm: ArmResult) -> str:
+    if arm.is_baseline:
+        return "baseline"
+    said = [f"{effect.objective}: {effect.finding.value}" for effect in arm.effects]
+    if arm.failures:
+        said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
+    said += [f"breaks {label} by {excess * 100:.1f} %" for label, excess in arm.broken.items()]
+    if arm.yields_to is not None:
+        said.append(f"no better than the simpler trial {arm.yields_to}")
+    return "; ".join(said)
+
+
+def _notes(found: Confirmation) -> str:
+    smallest = [e.smallest for arm in found.arms for e in arm.effects if e.smallest is not None]
+    said = [f"[ ] are 95 % intervals over launches, {found.rounds} rounds"]
+    if smallest:
+        said.append(f"a change of {max(smallest) * 100:.1f} % would have shown (80 % power)")
+    if found.simulated:
+        said.append(f"{SIMULATED}: a model's numbers, not a measurement")
+    return "; ".join(said)
+
+
+def print_confirmation(record: StudyRecord, found: Confirmation | None, *, as_json: bool) -> None:
+    """Baseline and finalists with what their launches show."""
+    if as_json:
+        print_json(confirmation_document(record, found))
+        return
+    if found is None:
+        out().print("nothing was confirmed")
+        return
+    goals = record.space.goals
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("trial", justify="right")
+    for goal in goals:
+        table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
+        table.add_column("against the baseline", justify="right")
+    table.add_column("configuration", overflow="fold")
+    table.add_column("finding", overflow="fold")
+    for arm in found.arms:
+        cells = []
+        for index, value in enumerate(arm.values):
+            cells += [_value_text(value), _effect_text(arm.effects[index]) if arm.effects else ""]
+        style = "cyan" if arm.is_baseline else ("bold" if arm is found.chosen else "")
+        table.add_row(str(arm.trial), *cells, _configuration(record.space, arm), _verdict(arm), style=style)
+    out().print(table)
+    out().print(_notes(found), style="dim", markup=False)
+    for line in _chosen_lines(found):
+        out().print(line, style="bold", markup=False)
+    if found.engines:
+        print_engines(record, found, as_json=False)
+
+
+def _configuration(space: Space, arm: ArmResult) -> str:
+    engine = f"{arm.candidate.engine}: " if len(space.engines) > 1 else ""
+    return engine + changes(arm.changes)
+
+
+def _chosen_lines(found: Confirmation) -> Sequence[str]:
+    chosen = found.chosen
+    if chosen.is_baseline:
+        return ["chosen: the baseline; no finalist is shown to be better"]
+    lines = [f"chosen: trial {chosen.trial}: {changes(chosen.changes)}"]
+    for effect in chosen.effects:
+        chance = "" if effect.better is None else f", better with probability {effect.better * 100:.1f} %"
+        lines.append(f"  {effect.objective}: {_effect_text(effect)}{chance}")
+    return lines
+
+
+def print_engines(record: StudyRecord, found: Confirmation, *, as_json: bool) -> None:
+    """Each engine's best, side by side."""
+    if as_json:
+        document = confirmation_document(record, found)
+        print_json({key: document[key] for key in ("study", "simulated", "rounds", "asked", "arms", "engines")})
+        return
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("engine")
+    for goal in record.space.goals:
+        table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
+        table.add_column("over its baseline", justify="right")
+        table.add_column(f"over {found.engines[0].reference}", justify="right")
+    table.add_column("configuration", overflow="fold")
+    for one in found.engines:
+        cells = []
+        for index, value in enumerate(one.best.values):
+            own = _effect_text(one.best.effects[index]) if one.best.effects else ""
+            cells += [_value_text(value), own, _effect_text(one.effects[index]) if one.effects else ""]
+        table.add_row(one.best.candidate.engine, *cells, changes(one.best.changes))
+    out().print(table)
+
+
+def print_ablation(record: StudyRecord, found: Ablation, *, as_json: bool) -> None:
+    """Setting → what it adds on each objective, and the minimal configuration."""
+    if as_json:
+        print_json(ablation_document(record, found))
+        return
+    for kind, title in (
+        (AblationKind.LEAVE_ONE_OUT, "each setting alone taken out of the winner: what it adds there"),
+        (AblationKind.ADD_ONE_IN, "put into the baseline one by one: what each adds to those above it"),
+    ):
+        rows = [row for row in found.rows if row.kind is kind]
+        if rows:
+            out().print(title, style="bold", markup=False)
+            out().print(_ablation_table(record.space, rows))
+    out().print(f"together: {'; '.join(_labelled(e) for e in found.total)}", markup=False)
+    minimal = changes(found.minimal.differs_from(found.baseline))
+    out().print(f"minimal configuration: {minimal}", style="bold", markup=False)
+    if found.minimal_effects:
+        out().print(f"  against the winner: {'; '.join(_labelled(e) for e in found.minimal_effects)}", markup=False)
+    said = [f"[ ] are 95 % intervals over launches, {found.rounds} rounds"]
+    if not found.complete:
+        said.append("not every configuration had its launches: run the command again")
+    if found.simulated:
+        said.append(f"{SIMULATED}: a model's numbers, not a measurement")
+    out().print("; ".join(said), style="dim", markup=False)
+
+
+def _labelled(effect: Effect) -> str:
+    return f"{effect.objective} {_effect_text(effect)} ({effect.finding.value})"
+
+
+def _ablation_table(space: Space, rows: Sequence[AblationRow]) -> Table:
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("setting", overflow="fold")
+    for goal in space.goals:
+        table.add_column(f"Δ {goal.label}", justify="right")
+    table.add_column("finding", overflow="fold")
+    for row in rows:
+        setting = ", ".join(f"{name}: {spell(a)} → {spell(b)}" for name, (a, b) in row.values.items())
+        cells = [_effect_text(e) for e in row.effects] or ["–"] * len(space.goals)
+        said = row.note or ("kept" if row.kept else "dropped: no measurable effect")
+        best = next((e.finding for e in row.effects if e.finding in _STYLES), None)
+        table.add_row(setting, *cells, said, style=_STYLES[best] if best is not None else "")
+    return table

@@ -1,0 +1,260 @@
+"""Ablation: which settings carry the gain from the baseline to the winner?
+
+Two stages of interleaved launches, with both ends in every round. First each setting alone is taken out of the winner;
+what loses nothing is dropped. Then the reduced winner is measured again beside the full one, and its settings are put
+into the baseline one by one, the most telling first, since an effect may depend on what else is set.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Measured
+from tuner.domain.proof import Ablation, AblationKind, AblationRow, Effect, Finding
+from tuner.domain.study import AttemptRecord, StudyRecord
+from tuner.domain.trial import Activity, Purpose
+from tuner.domain.values import Value, same
+from tuner.search.base import Proposal, Search
+from tuner.study.launches import Done
+from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_block, rounds_begun
+from tuner.study.settings import Setting, mixed, settings_between
+
+_NOTHING = "no setting has a measurable effect"
+
+
+class AblationPlan:
+    """One ablation: what to launch, and what the launches show.
+
+    Args:
+        record: the study.
+        baseline: where it starts.
+        winner: where it ends.
+        rounds: launches of each configuration per stage.
+        attempts: of the study, for what running servers said about the winner's settings.
+    """
+
+    def __init__(
+        self,
+        record: StudyRecord,
+        *,
+        baseline: Candidate,
+        winner: Candidate,
+        rounds: int,
+        attempts: Sequence[AttemptRecord],
+    ) -> None:
+        self._space = record.space
+        self._asked = record.space.budget.smallest_gain
+        self._baseline = baseline
+        self._winner = winner
+        self._rounds = rounds
+        self._settings = settings_between(record.space, baseline, winner)
+        self._inactive = _inactive_knobs(attempts, winner)
+
+    @property
+    def launches(self) -> int:
+        """Launches at most, without retries: two stages with both ends, and the reduced winner in the second."""
+        first = 2 + len({s.without.fingerprint for s in self._settings if s.without is not None})
+        return self._rounds * (first + len(self._settings) + 2)
+
+    def series(self, attempts: Sequence[AttemptRecord]) -> list[AttemptRecord]:
+        """Its launches: the rounds in which every configuration lies between baseline and winner."""
+        rounds: dict[int, list[AttemptRecord]] = {}
+        for attempt in attempts:
+            if attempt.purpose is Purpose.ABLATE and attempt.block is not None:
+                rounds.setdefault(attempt.block, []).append(attempt)
+        mine = [group for group in rounds.values() if all(self._between(a.candidate) for a in group)]
+        return [attempt for group in mine for attempt in group]
+
+    def _between(self, candidate: Candidate) -> bool:
+        if candidate.engine != self._winner.engine:
+            return False
+        ends = (self._baseline.values, self._winner.values)
+        names = {*candidate.values, *ends[0], *ends[1]}
+        return all(any(same(candidate.values.get(n), end.get(n)) for end in ends) for n in names)
+
+    # ---- what to launch
+
+    def arms(self, earlier: Sequence[AttemptRecord]) -> Sequence[Candidate] | Done:
+        """The configurations of the next round."""
+        due = self._due(earlier, self._first_stage())
+        if due:
+            return _distinct([self._baseline, self._winner, *due])
+        kept = self._kept(earlier)
+        if not kept:
+            return Done(_NOTHING)
+        minimal = self._reduced(kept)
+        due = self._due(earlier, [after for _, _, after in self._steps(kept)])
+        if not _same(minimal, self._winner):
+            # Measured again, even where the first stage had it: it was chosen by what it showed there.
+            again = [a for a in earlier if in_block(a) > self._stage_end(earlier)]
+            due += self._due(again, [minimal])
+        return _distinct([self._baseline, self._winner, minimal, *due]) if due else Done("every setting was measured")
+
+    def _first_stage(self) -> list[Candidate]:
+        alone = [s.without for s in self._settings if s.without is not None and not self._is_inactive(s)]
+        return _distinct([self._baseline, self._winner, *alone])
+
+    def _due(self, earlier: Sequence[AttemptRecord], arms: Iterable[Candidate]) -> list[Candidate]:
+        return [c for c in arms if rounds_begun(earlier, c) < self._rounds and not _failed(earlier, c)]
+
+    def _stage_end(self, series: Sequence[AttemptRecord]) -> int:
+        """The block with which the first stage was complete: what was dropped is decided by launches up to it."""
+        ends = [0]
+        for candidate in self._first_stage():
+            blocks = sorted({in_block(a) for a in series if a.candidate.fingerprint == candidate.fingerprint})
+            ends += blocks[: self._rounds][-1:]
+        return max(ends)
+
+    # ---- what is kept
+
+    def _is_inactive(self, setting: Setting) -> bool:
+        return all(knob in self._inactive for knob in setting.knobs)
+
+    def _kept(self, series: Sequence[AttemptRecord]) -> tuple[Setting, ...]:
+        """Settings without which the winner is measurably worse, or cannot be launched; the most telling first."""
+        end = self._stage_end(series)
+        first = [a for a in series if in_block(a) <= end]
+        results = SeriesResults(self._space, first, self._asked)
+        weighted: list[tuple[float, Setting]] = []
+        for setting in self._settings:
+            if self._is_inactive(setting):
+                continue
+            if setting.without is None or _failed(first, setting.without):
+                weighted.append((math.inf, setting))
+                continue
+            effects = results.effects(self._winner, setting.without)
+            if any(effect.finding is Finding.FASTER for effect in effects):
+                weighted.append((max(abs(effect.change or 0.0) for effect in effects), setting))
+        return tuple(setting for _, setting in sorted(weighted, key=lambda item: -item[0]))
+
+    def _reduced(self, kept: Sequence[Setting]) -> Candidate:
+        """The winner without what was dropped; the winner itself where a rule of the space forbids the rest."""
+        reduced = self._with(kept)
+        return self._winner if any(self._space.broken_rules(reduced.engine, reduced.values)) else reduced
+
+    def _with(self, settings: Iterable[Setting]) -> Candidate:
+        knobs = [knob for setting in settings for knob in setting.knobs]
+        return mixed(self._space, self._baseline, self._winner, knobs)
+
+    def _steps(self, kept: Sequence[Setting]) -> list[tuple[Setting, Candidate, Candidate]]:
+        """(setting, without it, with it) from the baseline up; ends where no single setting may come next."""
+        steps: list[tuple[Setting, Candidate, Candidate]] = []
+        done, left = list[Setting](), list(kept)
+        while left:
+            before = self._with(done)
+            following = next((s for s in left if self._is_step(s, before, self._with([*done, s]))), None)
+            if following is None:
+                break
+            done.append(following)
+            left.remove(following)
+            steps.append((following, before, self._with(done)))
+        return steps
+
+    def _is_step(self, setting: Setting, before: Candidate, after: Candidate) -> bool:
+        alone = set(after.differs_from(before)) <= set(setting.knobs)
+        return alone and not any(self._space.broken_rules(after.engine, after.values))
+
+    # ---- what came out
+
+    def result(self, attempts: Sequence[AttemptRecord]) -> Ablation:
+        """What the launches so far show."""
+        series = self.series(attempts)
+        results = SeriesResults(self._space, series, self._asked)
+        kept = self._kept(series)
+        minimal = self._reduced(kept)
+        versus = results.effects(minimal, self._winner) if not _same(minimal, self._winner) else ()
+        if any(effect.finding is Finding.SLOWER for effect in versus):
+            # Together the dropped settings do carry something: nothing was proven superfluous.
+            minimal = self._winner
+        whole = _same(minimal, self._winner)
+        rows = [
+            *(self._left_out(s, results, kept=whole or s in kept) for s in self._settings),
+            *(self._added(*step, results) for step in self._steps(kept)),
+        ]
+        return Ablation(
+            baseline=self._baseline,
+            winner=self._winner,
+            total=results.effects(self._winner, self._baseline),
+            rows=tuple(rows),
+            minimal=minimal,
+            minimal_effects=versus,
+            rounds=len({a.block for a in series}),
+            complete=bool(series) and isinstance(self.arms(series), Done),
+            simulated=any(_is_simulated(a) for a in series),
+        )
+
+    def _left_out(self, setting: Setting, results: SeriesResults, *, kept: bool) -> AblationRow:
+        effects: tuple[Effect, ...] = ()
+        if setting.without is not None and not self._is_inactive(setting):
+            effects = results.effects(self._winner, setting.without)
+        said = "; ".join(f"{knob}: {self._inactive[knob]}" for knob in setting.knobs if knob in self._inactive)
+        return AblationRow(
+            setting=setting.name,
+            values=self._values(setting, setting.without or self._baseline, self._winner),
+            kind=AblationKind.LEAVE_ONE_OUT,
+            without=setting.without,
+            with_it=self._winner,
+            effects=effects,
+            kept=kept,
+            note=setting.note or (f"inactive: {said}" if said else ""),
+        )
+
+    def _added(self, setting: Setting, before: Candidate, after: Candidate, results: SeriesResults) -> AblationRow:
+        return AblationRow(
+            setting=setting.name,
+            values=self._values(setting, before, after),
+            kind=AblationKind.ADD_ONE_IN,
+            without=before,
+            with_it=after,
+            effects=results.effects(after, before),
+            kept=True,
+        )
+
+    def _values(self, setting: Setting, before: Candidate, after: Candidate) -> dict[str, tuple[Value, Value]]:
+        return {knob: (before.values.get(knob), after.values.get(knob)) for knob in setting.knobs}
+
+
+class AblateAgenda:
+    """Launches of an ablation; it begins, goes on, or finds that everything was launched."""
+
+    def __init__(self, plan: AblationPlan, *, search: Search, seed: int) -> None:
+        self._plan = plan
+        self._rotation = Rotation(search, Purpose.ABLATE, seed)
+
+    def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
+        """See `tuner.study.launches.Agenda.next`."""
+        return self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
+
+
+def _inactive_knobs(attempts: Sequence[AttemptRecord], winner: Candidate) -> dict[str, str]:
+    """Knob → why the winner's running servers said that it does not act; one that acted anywhere is left out."""
+    said: dict[str, str] = {}
+    acted: set[str] = set()
+    for attempt in attempts:
+        if attempt.report is None or attempt.candidate.fingerprint != winner.fingerprint:
+            continue
+        for item in attempt.report.activity:
+            if item.state is Activity.INACTIVE:
+                said[item.knob] = item.reason
+            elif item.state is Activity.ACTIVE:
+                acted.add(item.knob)
+    return {knob: reason for knob, reason in said.items() if knob not in acted}
+
+
+def _failed(series: Sequence[AttemptRecord], candidate: Candidate) -> bool:
+    return candidate.fingerprint in failed_for_good(series)
+
+
+def _same(a: Candidate, b: Candidate) -> bool:
+    return a.fingerprint == b.fingerprint
+
+
+def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
+    return list({candidate.fingerprint: candidate for candidate in candidates}.values())
+
+
+def _is_simulated(attempt: AttemptRecord) -> bool:
+    report = attempt.report
+    return report is not None and isinstance(report.outcome, Measured) and report.outcome.simulated
