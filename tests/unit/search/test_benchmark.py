@@ -1,0 +1,38 @@
+"""The search benchmark's own arithmetic, and the points that its problems are matched to."""
+
+from __future__ import annotations
+
+import importlib
+
+import numpy as np
+import pytest
+
+from benchmarks.problems.optimum import area
+from benchmarks.search import hypervolume, median_interval, share_interval
+
+
+def test_hypervolume_counts_overlaps_once_and_nothing_below_the_reference() -> None:
+    points = np.array([[3.0, 1.0], [1.0, 3.0], [2.0, 2.0], [0.5, 9.0], [np.nan, np.nan]])
+    assert hypervolume(points, np.array([0.0, 0.0])) == pytest.approx(6.0 + 0.5 * 6.0)
+    assert hypervolume(points[:3], np.array([2.5, 0.5])) == pytest.approx(0.25)
+    assert area(points[:3], np.zeros(2)) == hypervolume(points[:3], np.zeros(2))
+
+
+def test_hypervolume_of_three_objectives_is_a_volume() -> None:
+    assert hypervolume(np.array([[1.0, 2.0, 3.0], [2.0, 1.0, 1.0]]), np.zeros(3)) == pytest.approx(6.0 + 1.0)
+
+
+def test_a_share_of_all_is_not_certain_and_a_median_may_be_out_of_reach() -> None:
+    low, high = share_interval(20, 20)
+    assert (round(low, 3), high) == (0.832, 1.0)
+    assert median_interval([10.0, 20.0, 30.0, np.inf, np.inf])[1] == np.inf
+
+
+@pytest.mark.slow
+def test_the_modelled_server_meets_the_two_known_points() -> None:
+    for name in ("small", "full"):
+        problem = importlib.import_module(f"benchmarks.problems.{name}")
+        quick = {**problem.BASELINE, "proto": "LL", "algo": "Ring", "k": 4}
+        assert list(problem.truth(problem.BASELINE)["values"].values()) == pytest.approx([63.6, 2370.0])
+        assert list(problem.truth(quick)["values"].values()) == pytest.approx([90.0, 2320.0])
+        assert pytest.approx({"small": 94.926, "full": 105.639}[name], abs=1e-3) == problem.BEST_SINGLE
