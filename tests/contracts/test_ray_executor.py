@@ -114,6 +114,20 @@ def test_a_worker_that_is_killed_is_reported_replaced_and_leaves_no_server(
     assert isinstance(reports[11, 1].outcome, Measured)
 
 
+def test_a_server_runs_at_the_priority_of_the_command_that_started_the_study(
+    executor: RayExecutor, tmp_path: Path
+) -> None:
+    executor.submit(request(tmp_path, 15, **{"--time-scale": 1}))
+    deadline = time.monotonic() + PATIENCE_S
+    while not servers_of(tmp_path):
+        assert time.monotonic() < deadline
+        executor.poll(0.2)
+    (server,) = servers_of(tmp_path)
+    assert psutil.Process(server).nice() == psutil.Process().nice()
+    executor.cancel()
+    collect(executor, {(15, 1)})
+
+
 def test_cancelling_tears_down_what_runs_and_drops_what_waits(executor: RayExecutor, tmp_path: Path) -> None:
     for trial in (20, 21, 22):
         executor.submit(request(tmp_path, trial, **{"--time-scale": 1}))

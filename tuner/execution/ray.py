@@ -26,12 +26,14 @@ _REACH_TIMEOUT_S = 5.0
 _TEARDOWN_GRACE_S = 60.0
 _EVENT_INTERVAL_S = 0.25
 
-# Local Ray stays on loopback, reports nothing home, and asks for no token file.
+# Local Ray stays on loopback, reports nothing home, and asks for no token file. Its workers would run at niceness 15,
+# and every server that they start with them: behind any other program on the machine.
 _RAY_ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
     "RAY_AUTH_MODE": "disabled",
+    "RAY_worker_niceness": "0",
 }
 
 
