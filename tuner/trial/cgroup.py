@@ -7,7 +7,10 @@ at once. It is an addition: containers and plain users often may not create one,
 from __future__ import annotations
 
 import contextlib
+import time
 from pathlib import Path
+
+_BURIAL_S = 1.0
 
 
 def create(launch_id: str) -> str | None:
@@ -33,14 +36,19 @@ def enter(cgroup: str) -> None:
 
 
 def remove(cgroup: str) -> bool:
-    """Delete an empty cgroup; False while it still has processes."""
-    try:
-        Path(cgroup).rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError:
-        return False
-    return True
+    """Delete an empty cgroup; False if it still has processes after a second, in which the kernel buries the dead."""
+    deadline = time.monotonic() + _BURIAL_S
+    while True:
+        try:
+            Path(cgroup).rmdir()
+        except FileNotFoundError:
+            return True
+        except OSError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
 
 
 def _own_cgroup() -> Path | None:
