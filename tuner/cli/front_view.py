@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
+from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, changes, number
 from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
@@ -157,6 +158,8 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
     else:
         out().print(front_table(record, front))
         out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+        if (plot := front_plot(front)) is not None:
+            out().print(f"\n{plot}\n", markup=False, soft_wrap=True)
     print_cautions(cautions)
 
 

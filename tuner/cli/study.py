@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import insight, proof
+from tuner.cli import insight, proof, report
 from tuner.cli.options import JsonOption, StorageOption, duration_s
 from tuner.cli.output import console, out
 from tuner.errors import Stopped, UsageError
@@ -226,3 +226,4 @@ app.command("explain")(insight.explain)
 app.command("confirm")(proof.confirm)
 app.command("ablate")(proof.ablate)
 app.command("compare")(proof.compare)
+app.command("report")(report.report)

@@ -5,16 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tuner.domain.measurement import Measurement, SpreadKind
-from tuner.domain.values import Value, spell
+from tuner.domain.values import Value, readable, spell
 
 SIMULATED = "simulated"
-
-
-def number(value: float) -> str:
-    """Three or four significant digits: 63.6, 2,370, 0.153."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+number = readable
 
 
 def with_spread(row: Measurement | None) -> str:

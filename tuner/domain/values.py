@@ -31,3 +31,10 @@ def spell(value: Value) -> str:
 def same(a: Value, b: Value) -> bool:
     """Equality that keeps booleans apart from the numbers 0 and 1."""
     return isinstance(a, bool) == isinstance(b, bool) and a == b
+
+
+def readable(value: float) -> str:
+    """A measured number with three or four significant digits: 63.6, 2,370, 0.153."""
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"

@@ -102,6 +102,22 @@ def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimat
     return Estimate(center, middle.low, middle.high, len(rows), middle.spread_kind)
 
 
+def estimates_by_level(attempts: Sequence[AttemptRecord], metric: Metric) -> Mapping[int, Estimate]:
+    """Concurrency → estimate of a metric over one configuration's launches, ascending."""
+    group = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
+    levels = sorted({level.level for a in group for level in _measured(a).levels if level.rate is None})
+    found = {level: rows for level in levels if (rows := _rows(group, (metric, level)))}
+    return {level: _estimate(rows, _own_noise(rows)) for level, rows in found.items()}
+
+
+def _own_noise(rows: Sequence[Measurement]) -> LaunchNoise | None:
+    """Noise from the launches of one configuration alone, where there are enough."""
+    logs = [math.log(row.center) for row in rows if row.center > 0]
+    if len(logs) <= _ENOUGH_TO_POOL:
+        return None
+    return LaunchNoise(statistics.stdev(logs), len(logs) - 1)
+
+
 def _broken(
     limits: Sequence[Limit], group: Sequence[AttemptRecord], reference: Sequence[AttemptRecord]
 ) -> dict[str, float]:

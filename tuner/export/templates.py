@@ -19,13 +19,22 @@ def render(template: str, engine: str, **values: object) -> str:
     return _environment(engine).get_template(template).render(**values)
 
 
+def render_html(template: str, **values: object) -> str:
+    """Fill `launchers/common/<template>`; every value is escaped unless it is `markupsafe.Markup`.
+
+    Raises:
+        jinja2.UndefinedError: the template asks for a value that it does not get.
+    """
+    return _environment("common", escape=True).get_template(template).render(**values)
+
+
 @cache
-def _environment(engine: str) -> jinja2.Environment:
+def _environment(engine: str, *, escape: bool = False) -> jinja2.Environment:
     folders = [launchers_dir() / engine, launchers_dir() / "common"]
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(folders),
         undefined=jinja2.StrictUndefined,
-        autoescape=False,  # noqa: S701 - none of the formats is HTML; values are quoted before they come here
+        autoescape=escape,  # noqa: S701 - only the report is HTML; other values are quoted before they come here
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,

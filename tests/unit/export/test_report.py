@@ -1,0 +1,120 @@
+"""The report: everything that was found, in a page that needs no network, and as text, JSON and rows."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import pytest
+from support import findings as made
+from support import records
+
+from tuner.export.report import Findings, report_of
+from tuner.export.report_formats import measurements_frame, report_html, report_json, report_markdown
+
+
+class Page(HTMLParser):
+    """What a browser would load, and the text that it would show."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loaded: list[str] = []
+        self.words: list[str] = []
+        self._skip = 0
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self._skip += tag in ("script", "style")
+        self.loaded += [
+            value or "" for name, value in attrs if name in ("src", "href") and not (value or "").startswith("#")
+        ]
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skip -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._skip:
+            self.words.append(data)
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+
+@pytest.fixture(scope="module")
+def html() -> str:
+    return report_html(made.findings())
+
+
+def test_the_page_loads_nothing_and_holds_the_library_once(html: str) -> None:
+    assert Page(html).loaded == []
+    assert len(re.findall(r"plotly\.js v\d", html)) == 1
+    assert "@import" not in html
+
+
+def test_the_headline_is_the_confirmed_change_with_its_interval(html: str) -> None:
+    text = Page(html).text
+    assert "faster than the baseline, shown by 3 interleaved rounds" in text
+    assert "+41.5 % +40.5 % to +42.5 %, 95 %; 3 interleaved rounds" in text
+    assert "nccl_proto: unset → LL" in text
+
+
+def test_every_section_is_there_with_its_drawings(html: str) -> None:
+    text = Page(html).text
+    for title in ("Warnings", "Confirmation", "Front", "What each setting contributes", "Load", "Failures",
+                  "Knob activity", "Output check", "Machine", "Commands"):  # fmt: skip
+        assert title in text, title
+    for name in ("front", "ablation", "load"):
+        assert f'id="figure-{name}"' in html
+    told = ("no measurable effect", "nccl_config", "nothing reads this flag", "76 of 80", "580.95.05", "power_cap")
+    for words in (*told, "winner_at_edge", "#!/usr/bin/env bash"):
+        assert words in text, words
+
+
+def test_a_simulated_study_says_so_at_the_top_and_a_measured_one_does_not(html: str) -> None:
+    assert Page(html).text.split("night (simulated)")[1].strip().startswith("– tuner SIMULATED")
+    assert "SIMULATED –" not in Page(report_html(made.findings(simulated=False))).text
+
+
+def test_text_from_outside_is_shown_and_never_run(html: str) -> None:
+    assert "<b>a|b</b>" not in re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    assert "/tmp/<b>a|b</b>" in Page(html).text
+
+
+def test_markdown_keeps_cells_apart_and_names_every_section() -> None:
+    text = report_markdown(made.findings())
+    assert text.startswith("# night\n\n**SIMULATED")
+    for line in (line for line in text.splitlines() if line.startswith("| beaten")):
+        assert len(re.findall(r"(?<!\\)\|", line)) == 7
+    assert "## Output check" in text
+
+
+def test_json_holds_the_same_sections_as_tables() -> None:
+    document = json.loads(report_json(made.findings()))
+    assert (document["study"], document["simulated"]) == ("night", True)
+    assert document["headlines"][0]["change"] == "+41.5 %"
+    tables = {section["title"]: section["tables"] for section in document["sections"]}
+    assert tables["Failures"][0]["rows"][0][0] == "nccl_config"
+
+
+def test_rows_hold_every_measurement_of_every_launch_in_full_precision() -> None:
+    frame = measurements_frame(made.attempts())
+    assert len(frame) == 11 * 3 * 4
+    row = frame[(frame["trial"] == 7) & (frame["level"] == 128) & (frame["metric"] == "output_tok_s")].iloc[0]
+    assert (row["center"], row["purpose"], row["block"], row["knob nccl_proto"]) == (2321.0, "confirm", 1, "LL")
+
+
+def test_a_study_without_any_launch_still_has_a_report() -> None:
+    empty = Findings(records.study(), [])
+    assert report_of(empty).verdict == "No configuration was measured that keeps every limit."
+    assert "no launch failed" in Page(report_html(empty)).text
+    assert list(measurements_frame([]))[:2] == ["trial", "attempt"]
+
+
+def test_without_confirmation_the_verdict_claims_no_proof() -> None:
+    found = replace(made.findings(), confirmation=None, ablation=None)
+    report = report_of(found)
+    assert "not confirmed" in report.verdict
+    assert "not interleaved" in report.headlines[0].interval

@@ -1,0 +1,138 @@
+"""`tuner study report`: everything that a study found, in one file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tuner.cli.options import JsonOption, StorageOption
+from tuner.cli.output import console, print_json
+from tuner.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tuner.domain.proof import Ablation
+    from tuner.domain.study import AttemptRecord, StudyRecord
+    from tuner.export.report import Findings
+    from tuner.store import Store
+
+_FORMATS = ("html", "md", "json", "csv", "parquet")
+_FALLBACK_ROUNDS = 3
+
+
+def report(
+    name: Annotated[str, typer.Argument(help="Study name.", show_default=False)],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write. [default: NAME-report.html, else stdout]", show_default=False
+        ),
+    ] = None,
+    form: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            help="html: one page that opens offline; md; json; csv, parquet: every measurement as a row. "
+            "[default: by the file's name, else html]",
+            show_default=False,
+        ),
+    ] = None,
+    storage: StorageOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Write the report: result, proof, front, load curves, failures, activity, output check, machine and commands.
+
+    With --json: one document with `study`, `format`, `path`, `simulated`.
+    """
+    from tuner.store import open_store
+
+    chosen = _format(form, output)
+    if output is None and (chosen in ("html", "parquet") or as_json):
+        output = Path(f"{name}-report.{chosen}")
+    with open_store(storage, create=False) as store:
+        findings = findings_of(store, name)
+    if output is None:
+        sys.stdout.write(_text(findings, chosen))
+        return
+    _write(findings, chosen, output)
+    simulated = findings.study.simulated
+    if as_json:
+        print_json({"study": name, "format": chosen, "path": str(output), "simulated": simulated})
+    else:
+        label = ", simulated" if simulated else ""
+        console().print(f"{output}: report of {name} ({chosen}{label})", markup=False)
+
+
+def _format(form: str | None, output: Path | None) -> str:
+    """The format asked for, or the one that the file's name ends with."""
+    by_name = output.suffix.lstrip(".").lower() if output is not None else ""
+    chosen = form or (by_name if by_name in _FORMATS else "html")
+    if chosen not in _FORMATS:
+        raise UsageError(f"no such format: {chosen}", hint=f"choose one of {', '.join(_FORMATS)}")
+    return chosen
+
+
+def findings_of(store: Store, name: str) -> Findings:
+    """Everything that the stored launches of a study say.
+
+    Raises:
+        StudyError: no such study.
+    """
+    from tuner.export.report import Findings
+    from tuner.export.standings import front_of
+    from tuner.study.confirm import confirmation_of
+    from tuner.study.summary import baselines_of
+    from tuner.study.warnings import warnings_of
+
+    record, attempts = store.study(name), store.attempts(name)
+    front = front_of(record.space, attempts)
+    return Findings(
+        study=record,
+        attempts=attempts,
+        cautions=warnings_of(record.space, attempts, front),
+        confirmation=confirmation_of(record.space, attempts, baselines_of(attempts)),
+        ablation=_ablation(record, attempts),
+    )
+
+
+def _ablation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Ablation | None:
+    """The ablation of the configuration that differs most from its baseline among those launched for one."""
+    from tuner.domain.trial import Purpose
+    from tuner.study.ablate import AblationPlan
+    from tuner.study.summary import baselines_of
+
+    baselines = baselines_of(attempts)
+    taken_apart = [a.candidate for a in attempts if a.purpose is Purpose.ABLATE and a.candidate.engine in baselines]
+    if not taken_apart:
+        return None
+    winner = max(taken_apart, key=lambda candidate: len(candidate.differs_from(baselines[candidate.engine])))
+    rounds = record.space.budget.confirm_launches or _FALLBACK_ROUNDS
+    plan = AblationPlan(
+        record, baseline=baselines[winner.engine], winner=winner, rounds=rounds, attempts=list(attempts)
+    )
+    return plan.result(list(attempts))
+
+
+def _text(findings: Findings, form: str) -> str:
+    from tuner.export import report_formats as formats
+
+    if form == "csv":
+        return formats.measurements_frame(findings.attempts).to_csv(index=False)
+    makers = {"html": formats.report_html, "md": formats.report_markdown, "json": formats.report_json}
+    return makers[form](findings)
+
+
+def _write(findings: Findings, form: str, path: Path) -> None:
+    from tuner.export.report_formats import measurements_frame
+
+    try:
+        if form == "parquet":
+            measurements_frame(findings.attempts).to_parquet(path, index=False)
+        else:
+            path.write_text(_text(findings, form), encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error

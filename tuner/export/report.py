@@ -1,0 +1,380 @@
+"""The report of a study: every section as text and tables, which the formats only draw."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
+from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
+from tuner.domain.study import AttemptRecord, StudyRecord
+from tuner.domain.values import readable, spell
+from tuner.domain.warnings import Caution
+from tuner.errors import StudyError
+from tuner.export.base import export_of
+from tuner.export.report_facts import (
+    Table,
+    activity_table,
+    conditions_table,
+    failure_table,
+    machine_table,
+    output_table,
+)
+from tuner.export.script import script
+from tuner.export.standings import front_of
+
+MOST_FINALISTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """All that a report is made of.
+
+    Attributes:
+        study: the study.
+        attempts: all of its launches.
+        cautions: warnings about it.
+        confirmation: what interleaved launches proved; None when there were none.
+        ablation: which settings carry the gain; None when that was not asked.
+    """
+
+    study: StudyRecord
+    attempts: Sequence[AttemptRecord]
+    cautions: Sequence[Caution] = ()
+    confirmation: Confirmation | None = None
+    ablation: Ablation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing's place: `front`, `ablation` or `load`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """Text to be shown letter by letter."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the report."""
+
+    title: str
+    parts: tuple[str | Table | Figure | Code, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One objective: the baseline's value, the chosen one's, and the change."""
+
+    label: str
+    unit: str
+    baseline: str
+    chosen: str
+    change: str
+    interval: str
+    better: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything that a report says.
+
+    Attributes:
+        study: study name.
+        simulated: whether the numbers are a model's.
+        verdict: the result in one sentence.
+        settings: what the chosen configuration changes.
+        headlines: one per objective.
+        sections: the rest, in order.
+        front: for the drawings.
+        chosen: the configuration that the report recommends; None when nothing could be measured.
+        finalists: configurations drawn against concurrency, baseline first.
+        facts: short facts under the title.
+    """
+
+    study: str
+    simulated: bool
+    verdict: str
+    settings: tuple[str, ...]
+    headlines: tuple[Headline, ...]
+    sections: tuple[Section, ...]
+    front: Front
+    chosen: Standing | None
+    finalists: tuple[Standing, ...]
+    facts: tuple[str, ...] = field(default=())
+
+
+def report_of(findings: Findings) -> Report:
+    """Put the report together."""
+    study, front = findings.study, front_of(findings.study.space, findings.attempts)
+    chosen = _chosen(front, findings.confirmation)
+    finalists = _finalists(front, chosen, findings.confirmation)
+    return Report(
+        study=study.name,
+        simulated=study.simulated,
+        verdict=_verdict(front, chosen, findings.confirmation),
+        settings=tuple(_changes(front, chosen.candidate)) if chosen is not None else (),
+        headlines=tuple(_headlines(front, chosen, findings.confirmation)),
+        sections=tuple(_sections(findings, front, chosen, finalists)),
+        front=front,
+        chosen=chosen,
+        finalists=finalists,
+        facts=tuple(_facts(findings)),
+    )
+
+
+def _facts(findings: Findings) -> Iterator[str]:
+    study, attempts = findings.study, findings.attempts
+    yield f"model {study.space.model}"
+    yield f"engines {', '.join(study.space.engines)}"
+    yield f"{len({a.trial for a in attempts})} trials, {len(attempts)} launches"
+    yield f"started {datetime.fromtimestamp(study.created_at, UTC):%Y-%m-%d %H:%M} UTC"
+    yield f"tuner {study.tuner_version}"
+
+
+def _find(front: Front, candidate: Candidate) -> Standing | None:
+    standings = (*front.members, *front.beaten, *front.infeasible)
+    return next((s for s in standings if s.candidate.fingerprint == candidate.fingerprint), None)
+
+
+def _chosen(front: Front, confirmation: Confirmation | None) -> Standing | None:
+    if confirmation is not None and (found := _find(front, confirmation.chosen.candidate)) is not None:
+        return found
+    return front.pick(DEFAULT_PICK) if front.members else None
+
+
+def _finalists(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> tuple[Standing, ...]:
+    """Baseline, chosen, then the others that were confirmed or stand on the front."""
+    arms = [_find(front, arm.candidate) for arm in confirmation.arms] if confirmation is not None else []
+    ordered = [front.baseline, chosen, *(arms or front.members)]
+    unique = {s.candidate.fingerprint: s for s in ordered if s is not None}
+    return tuple(unique.values())[:MOST_FINALISTS]
+
+
+def _arm(confirmation: Confirmation | None, candidate: Candidate) -> ArmResult | None:
+    arms = confirmation.arms if confirmation is not None else ()
+    return next((arm for arm in arms if arm.candidate.fingerprint == candidate.fingerprint), None)
+
+
+def _verdict(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> str:
+    if chosen is None:
+        return "No configuration was measured that keeps every limit."
+    if chosen.is_baseline:
+        return "No configuration is shown to be better than the baseline: keep it."
+    if confirmation is not None:
+        arm = _arm(confirmation, chosen.candidate)
+        if arm is not None and arm.gains:
+            return (
+                f"Trial {chosen.trial} is faster than the baseline, shown by {confirmation.rounds} interleaved rounds."
+            )
+        return f"Trial {chosen.trial} is the best found; interleaved launches do not show that it is faster."
+    return f"Trial {chosen.trial} is the best found; its gain was not confirmed by interleaved launches yet."
+
+
+def _changes(front: Front, candidate: Candidate) -> Iterator[str]:
+    if front.baseline is not None:
+        for name, (before, now) in candidate.differs_from(front.baseline.candidate).items():
+            yield f"{name}: {spell(before)} → {spell(now)}"
+
+
+def _configuration(front: Front, candidate: Candidate) -> str:
+    if front.baseline is None:
+        return str(candidate)
+    if candidate.engine != front.baseline.candidate.engine:
+        return f"{candidate.engine}: {candidate}"
+    pairs = candidate.differs_from(front.baseline.candidate).items()
+    return ", ".join(f"{name}={spell(now)}" for name, (_, now) in pairs) or "baseline"
+
+
+def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> Iterator[Headline]:
+    if chosen is None or front.baseline is None:
+        return
+    arm = _arm(confirmation, chosen.candidate)
+    gains = front.gains(chosen)
+    for index, goal in enumerate(front.goals):
+        effect = arm.effects[index] if arm is not None and index < len(arm.effects) else None
+        change, interval, better = _change(goal.maximize, effect, gains[index], is_baseline=chosen.is_baseline)
+        yield Headline(
+            label=goal.name.replace("_", " ") if goal.name else goal.label,
+            unit=f"{goal.metric.unit} ({goal.metric.value} at C={goal.level})",
+            baseline=estimate(front.baseline.values[index]),
+            chosen=estimate(chosen.values[index]),
+            change=change,
+            interval=interval,
+            better=better,
+        )
+
+
+def _change(
+    maximize: bool, effect: Effect | None, gain: Gain | None, *, is_baseline: bool
+) -> tuple[str, str, bool | None]:
+    """Change and interval in words, and whether it is for the better (None: not beyond noise)."""
+    if is_baseline:
+        return "±0 %", "the baseline itself", None
+    if effect is not None and effect.change is not None:
+        middle, low, high, how = effect.change, effect.low, effect.high, f"{effect.rounds} interleaved rounds"
+    elif gain is not None:
+        middle, how = gain.ratio - 1, "from all launches, not interleaved"
+        low, high = (None if end is None else end - 1 for end in (gain.low, gain.high))
+    else:
+        return "–", "not comparable", None
+    if low is None or high is None:
+        return percent(middle), f"no interval; {how}", None
+    beyond = low > 0 or high < 0
+    return (
+        percent(middle),
+        f"{percent(low)} to {percent(high)}, 95 %; {how}",
+        (middle > 0) == maximize if beyond else None,
+    )
+
+
+def percent(share: float) -> str:
+    """`+12.3 %`."""
+    return f"{share * 100:+.1f} %"
+
+
+def estimate(value: Estimate) -> str:
+    """`2,320 ±12`, with the larger half of the interval; the centre alone without one."""
+    half = max(value.below, value.above)
+    return f"{readable(value.center)} ±{readable(half)}" if half else readable(value.center)
+
+
+def _sections(
+    findings: Findings, front: Front, chosen: Standing | None, finalists: tuple[Standing, ...]
+) -> Iterator[Section]:
+    attempts = findings.attempts
+    if findings.cautions:
+        yield Section("Warnings", (_caution_table(findings.cautions),))
+    if findings.confirmation is not None:
+        yield Section("Confirmation", tuple(_confirmation(front, findings.confirmation)))
+    yield Section("Front", (Figure("front"), _front_table(front)))
+    if findings.ablation is not None:
+        yield Section("What each setting contributes", tuple(_ablation(front, findings.ablation)))
+    if finalists:
+        yield Section("Load", ("Baseline and finalists against concurrency, 95 % intervals.", Figure("load")))
+    yield Section("Failures", (failure_table(attempts),))
+    if finalists:
+        yield Section("Knob activity", (activity_table(attempts, finalists),))
+        yield Section("Output check", (output_table(attempts, finalists, findings.study.space.output_check),))
+    yield Section("Machine", (machine_table(attempts), conditions_table(attempts, finalists)))
+    yield Section("Commands", tuple(_commands(findings, front, chosen)))
+
+
+def _caution_table(cautions: Sequence[Caution]) -> Table:
+    rows = [
+        (c.code.value, f"{c.code.meaning}: {c.detail}", c.code.advice, trial_list(c.trials) or "study")
+        for c in cautions
+    ]
+    return Table(("code", "what was seen", "what to do", "trials"), tuple(rows))
+
+
+def trial_list(trials: Sequence[int]) -> str:
+    """`3, 7, 12`, cut after eight."""
+    most = 8
+    shown = ", ".join(map(str, trials[:most]))
+    return shown if len(trials) <= most else f"{shown} and {len(trials) - most} more"
+
+
+def _front_table(front: Front) -> Table:
+    columns = [
+        "place",
+        "trials",
+        *(f"{goal.label} [{goal.metric.unit}]" for goal in front.goals),
+        "configuration",
+        "note",
+    ]
+    groups = (("front", front.members), ("beaten", front.beaten), ("over limit", front.infeasible))
+    rows = []
+    for place, standings in groups:
+        for standing in standings:
+            values = [estimate(value) for value in standing.values]
+            broken = "breaks " + ", ".join(standing.broken) if standing.broken else ""
+            note = "baseline" if standing.is_baseline else broken
+            rows.append((place, trial_list(standing.trials), *values, _configuration(front, standing.candidate), note))
+    return Table(tuple(columns), tuple(rows), numbers=tuple(range(2, 2 + len(front.goals))))
+
+
+def _effect(effect: Effect) -> tuple[str, str]:
+    if effect.change is None:
+        return "–", effect.finding.value
+    interval = "" if effect.low is None or effect.high is None else f" [{percent(effect.low)}, {percent(effect.high)}]"
+    return percent(effect.change) + interval, effect.finding.value
+
+
+def _confirmation(front: Front, found: Confirmation) -> Iterator[str | Table]:
+    yield (
+        f"{found.rounds} rounds, each launching every configuration once in random order; effects against the baseline "
+        f"with 95 % intervals over launches. A difference of {found.asked:.0%} was asked for."
+    )
+    rows = []
+    for arm in found.arms:
+        note = "chosen" if arm is found.chosen else ""
+        if arm.yields_to is not None:
+            note = f"not better than the simpler trial {arm.yields_to}"
+        for index, goal in enumerate(front.goals):
+            value = arm.values[index] if index < len(arm.values) else None
+            shown = "–" if value is None else f"{estimate(value)} {goal.metric.unit}"
+            effect = arm.effects[index] if index < len(arm.effects) else None
+            change, finding = _effect(effect) if effect is not None else ("", "baseline")
+            better = "" if effect is None or effect.better is None else f"{effect.better:.1%}"
+            smallest = "" if effect is None or effect.smallest is None else f"{effect.smallest:.1%}"
+            name = _configuration(front, arm.candidate)
+            rows.append((str(arm.trial), name, goal.label, shown, change, better, smallest, finding, note))
+    columns = ("trial", "configuration", "objective", "value", "effect", "P(better)", "smallest", "finding", "note")
+    yield Table(columns, tuple(rows), numbers=(3, 4, 5, 6))
+    if found.engines:
+        yield "Engines side by side, each with its own best configuration."
+        sides = [
+            (
+                engine.best.candidate.engine,
+                _configuration(front, engine.best.candidate),
+                *("–" if value is None else estimate(value) for value in engine.best.values),
+                "; ".join(f"{effect.objective}: {' '.join(_effect(effect))}" for effect in engine.effects)
+                or "reference",
+            )
+            for engine in found.engines
+        ]
+        yield Table(("engine", "configuration", *(g.label for g in front.goals), "against the first"), tuple(sides))
+
+
+def _ablation(front: Front, found: Ablation) -> Iterator[str | Table | Figure]:
+    state = "" if found.complete else " Not every configuration had its launches yet."
+    yield f"Each row compares two configurations that differ in the named setting alone; {found.rounds} rounds.{state}"
+    yield Figure("ablation")
+    rows = [
+        (
+            row.setting,
+            ", ".join(f"{spell(before)} → {spell(now)}" for before, now in row.values.values()),
+            row.kind.value,
+            *(_effect(effect)[0] for effect in row.effects),
+            *("–" for _ in range(len(front.goals) - len(row.effects))),
+            "kept" if row.kept else "dropped",
+            row.note,
+        )
+        for row in found.rows
+    ]
+    columns = ("setting", "values", "how", *(f"Δ {goal.label}" for goal in front.goals), "minimal", "note")
+    yield Table(columns, tuple(rows), numbers=tuple(range(3, 3 + len(front.goals))))
+    minimal = ", ".join(f"{name}={spell(now)}" for name, (_, now) in found.minimal.differs_from(found.baseline).items())
+    yield f"Minimal configuration: {minimal or 'the baseline'}."
+
+
+def _commands(findings: Findings, front: Front, chosen: Standing | None) -> Iterator[Code]:
+    wanted = [("The chosen configuration", chosen), ("The baseline", front.baseline)]
+    for title, standing in wanted:
+        if standing is None or (title == "The baseline" and standing is chosen):
+            continue
+        try:
+            text = script(export_of(findings.study, findings.attempts, str(standing.trial)))
+        except StudyError as error:
+            text = f"# {error.message}\n"
+        yield Code(f"{title} (trial {standing.trial})", text)
+    yield Code("The space", findings.study.space_text)

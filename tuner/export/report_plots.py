@@ -1,0 +1,196 @@
+"""The report's drawings as HTML fragments; plotly.js itself is put into the page once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+from plotly.subplots import make_subplots
+
+from tuner.domain.front import Estimate, Front, Standing
+from tuner.domain.measurement import Measured, Measurement, Metric
+from tuner.domain.proof import Ablation, AblationKind
+from tuner.domain.space import Objective
+from tuner.domain.study import AttemptRecord
+from tuner.domain.values import spell
+from tuner.export.standings import estimates_by_level
+
+_BLUE, _ORANGE, _GREY, _RED, _GREEN, _PURPLE = "#2563eb", "#d97706", "#9ca3af", "#dc2626", "#059669", "#7c3aed"
+_LINES = (_ORANGE, _BLUE, _GREEN, _PURPLE)
+_CONFIG: Mapping[str, Any] = {"displaylogo": False, "responsive": True}
+_LATENCIES = (Metric.TTFT_P50_MS, Metric.TPOT_P50_MS)
+
+
+def plotly_js() -> str:
+    """The library, to stand in a script element."""
+    return str(get_plotlyjs())
+
+
+def _span(values: Sequence[Estimate]) -> list[float]:
+    """Axis range: all centres, and intervals as far as they do not dwarf what lies between the centres."""
+    low, high = min(value.center for value in values), max(value.center for value in values)
+    room = max(high - low, 0.1 * abs(high), 1e-9)
+    down = min(value.center - value.below for value in values)
+    up = max(value.center + value.above for value in values)
+    return [max(down, low - room) - 0.05 * room, min(up, high + room) + 0.05 * room]
+
+
+def _html(figure: go.Figure, name: str, height: int, *, top: int = 48) -> str:
+    figure.update_layout(
+        template="plotly_white",
+        height=height,
+        margin={"l": 64, "r": 24, "t": top, "b": 56},
+        font={"family": "system-ui, sans-serif", "size": 13},
+        legend={"orientation": "h", "yanchor": "top", "yref": "container", "y": 1, "xanchor": "left", "x": 0},
+        hoverlabel={"align": "left"},
+    )
+    return str(figure.to_html(full_html=False, include_plotlyjs=False, div_id=f"figure-{name}", config=dict(_CONFIG)))
+
+
+def _bars(values: Sequence[Estimate]) -> dict[str, Any]:
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [value.above for value in values],
+        "arrayminus": [value.below for value in values],
+        "thickness": 1,
+        "width": 3,
+    }
+
+
+def front_figure(front: Front, chosen: Standing | None) -> str | None:
+    """Every configuration by the objectives of highest and lowest load; None without two objectives or any value."""
+    axes = _axes(front.goals)
+    if axes is None or not (front.members or front.beaten or front.infeasible):
+        return None
+    across, up = axes
+    figure = go.Figure()
+    groups = (
+        ("over a limit", [*front.infeasible], {"color": _RED, "symbol": "x", "size": 8}),
+        ("beaten", [*front.beaten], {"color": _GREY, "symbol": "circle", "size": 8}),
+        ("front", [*front.members], {"color": _BLUE, "symbol": "circle", "size": 11}),
+        ("baseline", [s for s in (front.baseline,) if s], {"color": _ORANGE, "symbol": "diamond", "size": 13}),
+        (
+            "chosen",
+            [s for s in (chosen,) if s],
+            {"color": _GREEN, "symbol": "circle-open", "size": 20, "line_width": 3},
+        ),
+    )
+    for name, standings, marker in groups:
+        if not standings:
+            continue
+        wide = [s.values[across] for s in standings]
+        high = [s.values[up] for s in standings]
+        with_bars = name in ("front", "baseline")
+        figure.add_trace(
+            go.Scatter(
+                x=[value.center for value in wide],
+                y=[value.center for value in high],
+                error_x=_bars(wide) if with_bars else None,
+                error_y=_bars(high) if with_bars else None,
+                mode="lines+markers" if name == "front" else "markers",
+                line={"width": 1, "dash": "dot", "color": _BLUE},
+                marker=marker,
+                name=name,
+                text=[_hover(front, s) for s in standings],
+                hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
+            )
+        )
+    drawn = [*front.members, *front.beaten, *front.infeasible]
+    figure.update_xaxes(title_text=_title(front.goals[across]), range=_span([s.values[across] for s in drawn]))
+    figure.update_yaxes(title_text=_title(front.goals[up]), range=_span([s.values[up] for s in drawn]))
+    return _html(figure, "front", 460)
+
+
+def _axes(goals: Sequence[Objective]) -> tuple[int, int] | None:
+    """Indices of the objectives that lie across and up: of the highest and of the lowest load."""
+    if len(goals) < 2:
+        return None
+    order = sorted(range(len(goals)), key=lambda index: goals[index].level)
+    return order[-1], order[0]
+
+
+def _title(goal: Objective) -> str:
+    name = goal.name.replace("_", " ") + ": " if goal.name else ""
+    return f"{name}{goal.metric.value} at C={goal.level} [{goal.metric.unit}]"
+
+
+def _hover(front: Front, standing: Standing) -> str:
+    if standing.is_baseline or front.baseline is None:
+        return f"trial {standing.trial}: baseline"
+    pairs = standing.candidate.differs_from(front.baseline.candidate).items()
+    return f"trial {standing.trial}<br>" + "<br>".join(f"{name} = {spell(now)}" for name, (_, now) in pairs)
+
+
+def ablation_figure(found: Ablation) -> str | None:
+    """What the winner loses without each setting, per objective, with intervals; None when nothing was compared."""
+    rows = [row for row in found.rows if row.kind is AblationKind.LEAVE_ONE_OUT and row.effects]
+    if not rows:
+        return None
+    figure = go.Figure()
+    for place, total in enumerate(found.total):
+        effects = [next((e for e in row.effects if e.objective == total.objective), None) for row in rows]
+        middle = [0.0 if e is None or e.change is None else e.change * 100 for e in effects]
+        up = [0.0 if e is None or e.high is None or e.change is None else (e.high - e.change) * 100 for e in effects]
+        down = [0.0 if e is None or e.low is None or e.change is None else (e.change - e.low) * 100 for e in effects]
+        figure.add_trace(
+            go.Bar(
+                y=[row.setting for row in rows],
+                x=middle,
+                orientation="h",
+                name=total.objective,
+                marker={"color": _LINES[(place + 1) % len(_LINES)]},
+                error_x={"type": "data", "symmetric": False, "array": up, "arrayminus": down, "thickness": 1},
+            )
+        )
+    figure.update_layout(barmode="group")
+    figure.update_xaxes(title_text="what the setting adds to the winner [%]", zeroline=True, zerolinecolor="#374151")
+    figure.update_yaxes(autorange="reversed", automargin=True)
+    return _html(figure, "ablation", 180 + 60 * len(rows))
+
+
+def load_figure(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing]) -> str | None:
+    """Throughput and latencies against concurrency, one line per finalist; None when no level has a number."""
+    shown = (Metric.OUTPUT_TOK_S, *_LATENCIES)
+    titles = ("output [tok/s]", "TTFT, median [ms]", "time per token, median [ms]")
+    figure = make_subplots(rows=1, cols=len(shown), subplot_titles=titles, horizontal_spacing=0.07)
+    seen: dict[int, list[Estimate]] = {}
+    for standing, color in zip(finalists, _LINES, strict=False):
+        launches = [a for a in attempts if a.trial in standing.trials]
+        for column, metric in enumerate(shown, start=1):
+            points = estimates_by_level(launches, metric)
+            if not points:
+                continue
+            seen.setdefault(column, []).extend(points.values())
+            figure.add_trace(
+                go.Scatter(
+                    x=list(points),
+                    y=[value.center for value in points.values()],
+                    error_y=_bars(list(points.values())),
+                    mode="lines+markers",
+                    line={"color": color},
+                    name="baseline" if standing.is_baseline else f"trial {standing.trial}",
+                    legendgroup=str(standing.trial),
+                    showlegend=column == 1,
+                    hovertemplate="C=%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
+                ),
+                row=1,
+                col=column,
+            )
+    figure.update_xaxes(title_text="requests at once", type="log", **_ticks(attempts))
+    for column, values in seen.items():
+        figure.update_yaxes(range=[0, _span(values)[1]], row=1, col=column)
+    return _html(figure, "load", 400, top=76) if seen else None
+
+
+def _ticks(attempts: Sequence[AttemptRecord]) -> dict[str, Any]:
+    levels = sorted({row.level for attempt in attempts for row in _rows(attempt)})
+    return {"tickmode": "array", "tickvals": levels, "ticktext": [str(level) for level in levels]}
+
+
+def _rows(attempt: AttemptRecord) -> list[Measurement]:
+    outcome = attempt.report.outcome if attempt.report is not None else None
+    levels = outcome.levels if isinstance(outcome, Measured) else ()
+    return [row for level in levels if level.rate is None for row in level.measurements]
