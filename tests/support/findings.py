@@ -60,7 +60,7 @@ def _report(single: float, loaded: float, share: float, *, simulated: bool) -> T
             for metric, value in times.items()
         )
         levels.append(replace(level, measurements=(*level.measurements, *more), warnings=("outliers",)))
-    return records.measured_report(
+    report: TrialReport = records.measured_report(
         outcome=Measured(tuple(levels), simulated=simulated),
         machine=MACHINE,
         activity=(
@@ -71,6 +71,7 @@ def _report(single: float, loaded: float, share: float, *, simulated: bool) -> T
             Agreement(share, 0.02, 256), Agreement(share - 0.02, 0.03, 2048), 0.8, 0.25, task=TaskScore(19, 20)
         ),
     )
+    return report
 
 
 def _attempt(
