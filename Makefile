@@ -8,7 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
-.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify faults wheel clean
+.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify bench-proof faults wheel clean
 
 install: $(VENV)/.installed
 
@@ -54,6 +54,9 @@ bench-loadgen: install
 
 bench-search: install
 	$(BIN)/python -m benchmarks.search
+
+bench-proof: install
+	$(BIN)/python -m benchmarks.proof
 
 bench-classify: install
 	$(BIN)/python -m benchmarks.classify

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, print_json
-from tuner.domain.front import DEFAULT_PICK, PICKS, Front
+from tuner.domain.front import PICKS
 from tuner.domain.study import ExportRecord, StudyRecord
 from tuner.errors import UsageError, UserError
 
@@ -27,8 +28,9 @@ _TABLE_FORMATS = ("md", "csv")
 def export(
     study: Annotated[str, typer.Argument(help="Study name.", show_default=False)],
     pick: Annotated[
-        str, typer.Option("--pick", help=f"Which configuration: {', '.join(PICKS)}, or a trial number.")
-    ] = DEFAULT_PICK,
+        str,
+        typer.Option("--pick", help=f"Which configuration: {', '.join((CONFIRMED, *PICKS))}, or a trial number."),
+    ] = CONFIRMED,
     form: Annotated[
         str,
         typer.Option(
@@ -80,8 +82,8 @@ def export(
         console().print(f"{output}: trial {chosen.trial} of {study} ({form}{label})", markup=False)
 
 
-def write_default_export(store: Store, record: StudyRecord, front: Front) -> Path:
-    """Write the script of the front's default pick beside the study's run directories.
+def write_default_export(store: Store, record: StudyRecord) -> Path:
+    """Write the script of the confirmed configuration (else the default pick) beside the study's run directories.
 
     Returns:
         The script's path.
@@ -90,7 +92,7 @@ def write_default_export(store: Store, record: StudyRecord, front: Front) -> Pat
         UserError: it cannot be written.
     """
     attempts = store.attempts(record.name)
-    chosen = _gather(store, record, str(front.pick(DEFAULT_PICK).trial))
+    chosen = _gather(store, record, CONFIRMED)
     # Run directories are RUNS/STUDY/TRIAL/ATTEMPT.
     folder = next(Path(a.run_dir).parents[1] for a in attempts if a.trial == chosen.trial)
     path = folder / "serve.sh"
@@ -101,7 +103,8 @@ def write_default_export(store: Store, record: StudyRecord, front: Front) -> Pat
 def _gather(store: Store, record: StudyRecord, pick: str) -> Export:
     from tuner.export.base import export_of
 
-    return export_of(record, store.attempts(record.name), pick)
+    attempts = store.attempts(record.name)
+    return export_of(record, attempts, resolved_pick(record, attempts, pick))
 
 
 def _text(chosen: Export, form: str) -> str:

@@ -7,10 +7,11 @@ from typing import Any
 
 from rich.table import Table
 
+from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, changes, number
-from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
+from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
@@ -176,7 +177,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     record, attempts = store.study(name), store.attempts(name)
     front = front_of(record.space, attempts)
     cautions = warnings_of(record.space, attempts, front)
-    script = write_default_export(store, record, front) if front.members else None
+    script = write_default_export(store, record) if front.members else None
     if as_json:
         document = front_document(record, front, cautions)
         print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
@@ -188,10 +189,12 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     out().print(front_table(record, front))
     out().print("; ".join(_notes(record, front)), style="dim", markup=False)
     print_cautions(cautions)
-    chosen = front.pick(DEFAULT_PICK)
+    rule = resolved_pick(record, attempts, CONFIRMED)
+    chosen = front.pick(rule)
     label = f" ({SIMULATED})" if chosen.simulated else ""
     what = "the baseline itself" if chosen.is_baseline else changes(_changes(front, chosen))
-    out().print(f"chosen by `{DEFAULT_PICK}`{label}: {what}", style="bold", markup=False)
+    how = f"by `{rule}`" if rule in PICKS else "and confirmed"
+    out().print(f"chosen {how}{label}: {what}", style="bold", markup=False)
     for goal, value, gain in zip(front.goals, chosen.values, front.gains(chosen), strict=True):
         against = f", {_gain(gain)} against the baseline" if gain is not None and not chosen.is_baseline else ""
         out().print(f"  {goal.label}: {_value(value)} {goal.metric.unit}{against}", markup=False)

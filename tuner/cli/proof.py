@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console
 from tuner.errors import Stopped, StudyError
@@ -132,20 +133,14 @@ def _rounds(record: StudyRecord, launches: int | None) -> int:
 
 
 def _winner(record: StudyRecord, attempts: list[AttemptRecord], trial: int | None) -> Candidate:
-    from tuner.domain.front import DEFAULT_PICK
     from tuner.export.standings import front_of
-    from tuner.study.confirm import confirmation_of
-    from tuner.study.summary import baselines_of
 
     if trial is not None:
         found = next((a.candidate for a in attempts if a.trial == trial), None)
         if found is None:
             raise StudyError(f"{record.name} has no trial {trial}", hint=f"tuner study trials {record.name}")
         return found
-    confirmed = confirmation_of(record.space, attempts, baselines_of(attempts))
-    if confirmed is not None:
-        return confirmed.chosen.candidate
-    return front_of(record.space, attempts).pick(DEFAULT_PICK).candidate
+    return front_of(record.space, attempts).pick(resolved_pick(record, attempts, CONFIRMED)).candidate
 
 
 def _launch(

@@ -197,7 +197,16 @@ class Front:
             raise StudyError(f"no such pick: {rule}", hint=f"choose {', '.join(PICKS)} or a trial number")
         if not self.members:
             raise NothingFeasible("no configuration was measured that keeps every limit")
-        return min(self.members, key=rules[rule])
+        return min(self._contenders, key=rules[rule])
+
+    @property
+    def _contenders(self) -> tuple[Standing, ...]:
+        """Members that the named picks choose from: one lucky launch does not win over what was launched again.
+
+        So with a member beside the baseline that was launched more than once, those with one launch are left out.
+        """
+        again = tuple(member for member in self.members if all(value.launches > 1 for value in member.values))
+        return again if any(not member.is_baseline for member in again) else self.members
 
     def _trial(self, number: int) -> Standing:
         everything = (*self.members, *self.beaten, *self.infeasible)

@@ -158,3 +158,24 @@ class TestGains:
     def test_a_front_without_baseline_has_no_gains(self) -> None:
         front = Front.of(GOALS, [standing(1, 1, 1)])
         assert front.gains(front.members[0]) == (None, None)
+
+
+class TestPickingBeyondLuck:
+    """Launches that were repeated count for more than a single one that shone."""
+
+    AGAIN = Estimate(80.0, 79.0, 81.0, launches=4)
+    LOADED_AGAIN = Estimate(2300.0, 2280.0, 2320.0, launches=4)
+
+    def test_one_lucky_launch_does_not_win_over_what_was_launched_again(self) -> None:
+        lucky, proven = standing(1, near(85, 9), near(2310, 90)), standing(2, self.AGAIN, self.LOADED_AGAIN)
+        front = Front.of(GOALS, [lucky, proven])
+        assert [front.pick(rule).trial for rule in ("single-stream", "throughput", "knee")] == [2, 2, 2]
+
+    def test_with_nothing_but_single_launches_the_best_of_them_is_picked(self) -> None:
+        base = standing(3, Estimate(60.0, launches=3), Estimate(2400.0, launches=3), is_baseline=True)
+        front = Front.of(GOALS, [standing(1, near(85, 9), near(2310, 90)), base])
+        assert front.pick("single-stream").trial == 1
+
+    def test_a_trial_can_be_picked_by_number_whatever_its_launches(self) -> None:
+        lucky, proven = standing(1, near(85, 9), near(2310, 90)), standing(2, self.AGAIN, self.LOADED_AGAIN)
+        assert Front.of(GOALS, [lucky, proven]).pick("1").trial == 1

@@ -1,0 +1,80 @@
+"""`tuner study confirm`, `ablate` and `compare` with real server processes of the simulated engine."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+SPACE = """
+name: tiny
+model: any/model
+engines: {simulated: {flags: {--flavor: sglang, --time-scale: 60, --noise-scale: 0.3}}}
+knobs:
+  decode_steps: {values: [1, 4], ordered: true, flag: --num-continuous-decode-steps, default: 1}
+  ignored: {switch: true, flag: --triton-attention-reduce-in-fp32}
+workload: {input_tokens: 32, output_tokens: 32, levels: [1, 8], repeats: 1}
+budget: {trials: 5, baseline_launches: 2, launch_timeout_s: 60, benchmark_timeout_s: 90}
+"""
+
+
+def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("tuner")), *arguments],
+        cwd=folder,
+        env={**_environment(), "TUNER_LOG": str(folder / "tuner.log")},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+def _environment() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
+
+
+def document(folder: Path, *arguments: str) -> Any:
+    done = tuner(folder, *arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
+    (tmp_path / "tiny.yaml").write_text(SPACE)
+    done = tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
+    assert done.returncode == 0, done.stderr
+    assert document(tmp_path, "study", "confirm", "night", "--dry-run")["rounds"] == 0
+
+    found = document(tmp_path, "study", "confirm", "night", "--top", "1", "--launches", "3")
+    assert found["simulated"] is True
+    assert found["rounds"] == 3
+    assert [arm["launches"] for arm in found["arms"]] == [3, 3]
+    baseline, finalist = found["arms"]
+    assert baseline["is_baseline"]
+    assert finalist["settings"]["decode_steps"] == 4
+    assert finalist["effects"][0]["low"] < finalist["effects"][0]["change"] < finalist["effects"][0]["high"]
+
+    both = next(
+        row["trial"]
+        for row in document(tmp_path, "study", "trials", "night")["trials"]
+        if set(row["changes"]) == {"decode_steps", "ignored"}
+    )
+    apart = document(tmp_path, "study", "ablate", "night", "--trial", str(both), "--launches", "2")
+    assert apart["complete"]
+    assert {row["setting"] for row in apart["rows"] if row["kind"] == "leave one out"} == {"decode_steps", "ignored"}
+    inert = next(row for row in apart["rows"] if row["setting"] == "ignored")
+    assert not inert["kept"]
+    assert inert["note"].startswith("inactive")
+    assert apart["minimal"]["settings"].get("ignored") in (None, False)
+
+    alone = tuner(tmp_path, "study", "compare", "night")
+    assert alone.returncode != 0
+    assert "one engine only" in alone.stderr
