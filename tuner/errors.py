@@ -7,6 +7,7 @@
     │   └── StorageError         the database cannot be reached, written or understood
     ├── UsageError           2   the command line itself is wrong
     ├── NothingFeasible      3   the study ended without one configuration that works
+    ├── DoesNotHold          3   a recorded result was not reached when it was measured again
     ├── MachineUnfit         4   GPUs, driver, engine or ports do not allow a study here
     ├── InternalError        5   a defect of tuner
     └── Stopped            130   the user stopped it
@@ -89,6 +90,12 @@ class UsageError(TunerError):
 
 class NothingFeasible(TunerError):
     """The study ended without one configuration that works."""
+
+    exit_code = 3
+
+
+class DoesNotHold(TunerError):
+    """A recorded result was not reached when it was measured again."""
 
     exit_code = 3
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tuner import __version__
-from tuner.cli import bench, dashboard, doctor, engine, export, space, study
+from tuner.cli import bench, dashboard, doctor, engine, export, space, study, verify
 from tuner.cli.logs import log_file
 from tuner.cli.output import console, print_error
 from tuner.errors import InternalError, SpecError, Stopped, TunerError
@@ -25,6 +25,7 @@ app.add_typer(space.app, name="space")
 app.add_typer(engine.app, name="engine")
 app.command("bench")(bench.bench)
 app.command("export")(export.export)
+app.command("verify")(verify.verify)
 app.command("dashboard")(dashboard.dashboard)
 app.command("doctor")(doctor.doctor)
 

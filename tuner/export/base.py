@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tuner.domain.front import Estimate, Front, Gain, Standing
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import SpreadKind
+from tuner.domain.recorded import Recorded, RecordedNumber
 from tuner.domain.space import Objective
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.domain.values import Value
+from tuner.domain.workload import Workload
 from tuner.engines.definition import load_definition
 from tuner.errors import StudyError
 from tuner.export.standings import front_of
@@ -63,6 +65,7 @@ class Export:
         measured_at: seconds since the epoch.
         tuner_version: of the coordinator.
         simulated: True when no real engine was measured.
+        workload: what was sent.
     """
 
     study: str
@@ -79,6 +82,34 @@ class Export:
     measured_at: float
     tuner_version: str
     simulated: bool
+    workload: Workload = field(default_factory=Workload)
+
+    @property
+    def recorded(self) -> Recorded:
+        """The measurement as a script remembers it."""
+        return Recorded(
+            study=self.study,
+            trial=self.trial,
+            engine=self.plan.engine,
+            program=self.plan.argv[: self.program],
+            model=self.plan.model,
+            gpus=len(self.plan.gpus),
+            simulated=self.simulated,
+            workload=self.workload,
+            numbers=tuple(
+                RecordedNumber(
+                    metric=number.goal.metric,
+                    level=number.goal.level,
+                    center=number.estimate.center,
+                    low=number.estimate.low,
+                    high=number.estimate.high,
+                    launches=number.estimate.launches,
+                )
+                for number in self.numbers
+            ),
+            machine=self.machine,
+            versions=self.versions,
+        )
 
     @property
     def measured_on(self) -> str:
@@ -127,4 +158,5 @@ def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequen
         measured_at=last.report.finished_at,
         tuner_version=study.tuner_version,
         simulated=chosen.simulated,
+        workload=study.space.workload,
     )

@@ -74,7 +74,14 @@ class _CancelledError(Exception):
     """The coordinator asked for the end of this trial."""
 
 
-def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, cancelled: Cancelled) -> TrialReport:
+def run_trial(
+    request: TrialRequest,
+    *,
+    gpus: tuple[int, ...],
+    notify: Notify,
+    cancelled: Cancelled,
+    script: Path | None = None,
+) -> TrialReport:
     """Launch, measure and tear down one candidate.
 
     Args:
@@ -82,6 +89,8 @@ def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, c
         gpus: device indices for the server; as many as the request wants.
         notify: called with every step, from this thread.
         cancelled: asked often; True ends the trial after its tear-down.
+        script: exported script that starts the server instead of the candidate's own launch; it takes its address
+            from `HOST` and `PORT`.
 
     Returns:
         The report; its outcome is a Failure of class `lost_worker` when the trial was cancelled.
@@ -90,7 +99,7 @@ def run_trial(request: TrialRequest, *, gpus: tuple[int, ...], notify: Notify, c
     started = time.time()
     try:
         setup = engine_setup(request.space, request.candidate.engine)
-        outcome = _run(request, setup, gpus, notes, notify, cancelled)
+        outcome = _run(request, setup, gpus, notes, notify, cancelled, script)
         versions = {request.candidate.engine: setup.installed.version or "unknown", **setup.installed.packages}
     except (MachineUnfit, UserError) as error:
         outcome, versions = _preflight_failure(error), {}
@@ -121,13 +130,14 @@ def _run(
     notes: _Notes,
     notify: Notify,
     cancelled: Cancelled,
+    script: Path | None,
 ) -> Outcome:
     """Reserve GPUs and ports, launch, and measure; the server is gone when this returns."""
     run_dir = Path(request.run_dir)
     probe = open_nvml()
     with lock_gpus(gpus) as devices, reserve_ports(setup.port_count) as ports:
         place = Place(HOST, ports.ports[0], ports.ports[1:], gpus)
-        plan = notes.plan = setup.plan(request.candidate, place)
+        plan = notes.plan = _plan(request, setup, place, script)
         notes.machine |= _before_launch(plan, probe)
         trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
         try:
@@ -148,6 +158,13 @@ def _run(
         if proof.gpus:
             return Failure(FailureClass.GPU_BUSY, Phase.TEARDOWN, tuple(map(str, proof.gpus)))
         return outcome
+
+
+def _plan(request: TrialRequest, setup: EngineSetup, place: Place, script: Path | None) -> LaunchPlan:
+    plan = setup.plan(request.candidate, place)
+    if script is None:
+        return plan
+    return replace(plan, argv=("bash", str(script.absolute())), env={"HOST": plan.host, "PORT": str(plan.port)})
 
 
 def _before_launch(plan: LaunchPlan, probe: NvmlProbe | None) -> dict[str, str]:

@@ -1,0 +1,112 @@
+"""`tuner verify`: does an exported script still reach its recorded numbers? For cron and CI, by exit code."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuner.cli.options import JsonOption
+from tuner.cli.output import console, out, print_json
+from tuner.errors import DoesNotHold
+
+if TYPE_CHECKING:
+    from tuner.study.verify import Verification
+
+
+def verify(
+    script: Annotated[Path, typer.Argument(help="Script that `tuner export` wrote.", show_default=False)],
+    launches: Annotated[int, typer.Option(min=1, help="How often it is started; the median counts.")] = 1,
+    tolerance: Annotated[
+        float, typer.Option(min=0, max=1, help="Share by which a value may be worse than recorded.")
+    ] = 0.05,
+    runs: Annotated[
+        Path | None, typer.Option("--runs", help="Folder for logs. [default: runs/verify-SCRIPT]", show_default=False)
+    ] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Start an exported script, measure it again with the recorded workload, and compare.
+
+    Exit code 0: every number was reached again; 3: one was not, or a launch failed.
+    """
+    from tuner.study.verify import verify as run
+
+    folder = (runs or Path("runs") / f"verify-{script.stem}").absolute()
+    found = run(
+        script,
+        folder,
+        launches=launches,
+        tolerance=tolerance,
+        notify=lambda event: (
+            console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False) if event.text else None
+        ),
+    )
+    if as_json:
+        print_json(verification_document(script, found))
+    else:
+        _print(script, found)
+    if not found.holds:
+        raise DoesNotHold(f"{script} does not hold any more", hint=_hint(found, folder))
+
+
+def _hint(found: Verification, folder: Path) -> str:
+    if found.failures:
+        failure = found.failures[0]
+        return f"{failure.failure_class.value}: {failure.detail or ''.join(failure.evidence[:1])} (logs: {folder})"
+    changed = ", ".join(found.changed)
+    return f"changed since: {changed}" if changed else "same machine, same versions: look for heat, neighbours, data"
+
+
+def verification_document(script: Path, found: Verification) -> dict[str, Any]:
+    """Keys: script, study, trial, simulated, holds, tolerance, checks, failures (class, detail), changed.
+
+    A check has metric, unit, level, recorded, low, high, values, change, holds; `changed`: fact → [recorded, now].
+    """
+    return {
+        "script": str(script),
+        "study": found.recorded.study,
+        "trial": found.recorded.trial,
+        "simulated": found.recorded.simulated,
+        "holds": found.holds,
+        "tolerance": found.tolerance,
+        "checks": [
+            {
+                "metric": check.recorded.metric.value,
+                "unit": check.recorded.metric.unit,
+                "level": check.recorded.level,
+                "recorded": check.recorded.center,
+                "low": check.recorded.low,
+                "high": check.recorded.high,
+                "values": list(check.values),
+                "change": check.change,
+                "holds": check.holds,
+            }
+            for check in found.checks
+        ],
+        "failures": [{"class": f.failure_class.value, "detail": f.detail} for f in found.failures],
+        "changed": {fact: list(pair) for fact, pair in found.changed.items()},
+    }
+
+
+def _print(script: Path, found: Verification) -> None:
+    from rich.table import Table
+
+    from tuner.cli.wording import SIMULATED, number
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for column in ("", "recorded", "now", "change", "at least / at most"):
+        table.add_column(column, justify="left" if not column else "right")
+    for check in found.checks:
+        recorded = check.recorded
+        now = ", ".join(map(number, check.values)) or "–"
+        change = "–" if check.change is None else f"{check.change:+.1%}"
+        label = f"{recorded.metric.value} at C={recorded.level} [{recorded.metric.unit}]"
+        bound = number(recorded.worst_allowed(found.tolerance))
+        table.add_row(label, number(recorded.center), now, change, bound, style="" if check.holds else "red")
+    out().print(table)
+    for fact, (then, now) in found.changed.items():
+        out().print(f"changed: {fact}: {then} → {now}", style="yellow", markup=False)
+    label = f" ({SIMULATED})" if found.recorded.simulated else ""
+    if found.holds:
+        out().print(f"{script}: holds{label}", style="green", markup=False)

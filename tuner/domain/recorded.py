@@ -1,0 +1,99 @@
+"""What an exported script remembers about its own measurement, so that it can be measured again."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tuner.domain.measurement import Metric
+from tuner.domain.workload import Workload
+from tuner.errors import UserError
+
+MARK = "# recorded: "
+"""What the line in a script begins with; a JSON object follows."""
+
+_MODEL = ConfigDict(frozen=True, extra="forbid")
+
+
+class RecordedNumber(BaseModel):
+    """One objective: the median over launches and its 95 % interval, in the metric's unit."""
+
+    model_config = _MODEL
+
+    metric: Metric
+    level: int
+    center: float
+    low: float | None = None
+    high: float | None = None
+    launches: int = 1
+
+    def worst_allowed(self, tolerance: float) -> float:
+        """The value that a new measurement must reach: the interval's worse end, or `tolerance` (a share) off."""
+        if self.metric.higher_is_better:
+            return min(self.center * (1 - tolerance), self.center if self.low is None else self.low)
+        return max(self.center * (1 + tolerance), self.center if self.high is None else self.high)
+
+    def holds(self, value: float, tolerance: float) -> bool:
+        """Whether a new value is as good; a better one always is."""
+        bound = self.worst_allowed(tolerance)
+        return value >= bound if self.metric.higher_is_better else value <= bound
+
+
+class Recorded(BaseModel):
+    """A measurement, and what is needed to repeat it.
+
+    Attributes:
+        version: of this record's form.
+        study: where it comes from.
+        trial: within the study.
+        engine: name of its definition.
+        program: leading words of the command that are the engine's program.
+        model: that is served.
+        gpus: how many the server takes.
+        simulated: whether the numbers are a model's.
+        workload: what was sent.
+        numbers: what was measured.
+        machine: facts of the node.
+        versions: of engine and packages.
+    """
+
+    model_config = _MODEL
+
+    version: Literal[1] = 1
+    study: str
+    trial: int
+    engine: str
+    program: tuple[str, ...]
+    model: str
+    gpus: int
+    simulated: bool
+    workload: Workload
+    numbers: tuple[RecordedNumber, ...]
+    machine: Mapping[str, str]
+    versions: Mapping[str, str]
+
+    @property
+    def line(self) -> str:
+        """The comment that carries it, in one line of ASCII."""
+        return MARK + json.dumps(self.model_dump(mode="json", by_alias=True))
+
+
+def read_recorded(text: str, name: str) -> Recorded:
+    """The record in a script's text.
+
+    Raises:
+        UserError: there is none, or it is not one of this version.
+    """
+    line = next((line for line in text.splitlines() if line.startswith(MARK)), None)
+    if line is None:
+        raise UserError(f"{name}: holds no recorded measurement", hint="give a script that `tuner export` wrote")
+    try:
+        return Recorded.model_validate_json(line.removeprefix(MARK))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        hint = "export it again with this version of tuner"
+        raise UserError(f"{name}: its record cannot be read: {where}: {first['msg']}", hint=hint) from error

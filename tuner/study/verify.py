@@ -1,0 +1,149 @@
+"""Does an exported script still do what it did when it was measured?"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.machine import differences
+from tuner.domain.measurement import Measured
+from tuner.domain.outcome import Failure
+from tuner.domain.recorded import Recorded, RecordedNumber, read_recorded
+from tuner.domain.space import Space
+from tuner.domain.trial import Purpose, TrialEvent, TrialReport, TrialRequest
+from tuner.errors import UserError
+from tuner.trial.runner import run_trial
+
+TOLERANCE = 0.05
+"""A value may be this much worse than recorded, as a share; a wider interval of the record counts instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """One recorded number and its new values, one per launch; `holds` is False without any."""
+
+    recorded: RecordedNumber
+    values: tuple[float, ...]
+    holds: bool
+
+    @property
+    def change(self) -> float | None:
+        """The new median over the recorded value, minus one."""
+        return statistics.median(self.values) / self.recorded.center - 1 if self.values else None
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """What came of measuring a script again.
+
+    Attributes:
+        recorded: what the script remembers.
+        checks: one per recorded number.
+        failures: launches that ended without a measurement.
+        changed: fact about machine or versions → (as recorded, now).
+        tolerance: share by which a value may be worse.
+    """
+
+    recorded: Recorded
+    checks: tuple[Checked, ...]
+    failures: tuple[Failure, ...] = ()
+    changed: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    tolerance: float = TOLERANCE
+
+    @property
+    def holds(self) -> bool:
+        """Whether every launch was measured and every number was reached again."""
+        return not self.failures and all(check.holds for check in self.checks)
+
+
+def read_script(path: Path) -> Recorded:
+    """What an exported script remembers.
+
+    Raises:
+        UserError: it cannot be read, or remembers nothing.
+    """
+    try:
+        return read_recorded(path.read_text(encoding="utf-8"), str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: cannot be read: {error}", hint="give a script that `tuner export` wrote") from error
+
+
+def verify(
+    path: Path,
+    run_root: Path,
+    *,
+    launches: int = 1,
+    tolerance: float = TOLERANCE,
+    notify: Callable[[TrialEvent], None] = lambda event: None,
+) -> Verification:
+    """Start the script, measure it with the recorded workload, and compare; nothing is left running.
+
+    Args:
+        path: the script.
+        run_root: folder for logs and raw records.
+        launches: how often; the median counts.
+        tolerance: share by which a value may be worse.
+        notify: called with every step.
+
+    Raises:
+        UserError: the script cannot be read, or remembers nothing.
+        MachineUnfit: engine or GPUs are missing.
+    """
+    recorded = read_script(path)
+    reports = []
+    for number in range(1, launches + 1):
+        request = _request(recorded, run_root / f"launch-{number}", number)
+        gpus = tuple(range(recorded.gpus))
+        report = run_trial(request, gpus=gpus, notify=notify, cancelled=lambda: False, script=path)
+        reports.append(report)
+        if isinstance(report.outcome, Failure):
+            break  # the next one would fail as well
+    return _compare(recorded, reports, tolerance)
+
+
+def _request(recorded: Recorded, run_dir: Path, number: int) -> TrialRequest:
+    space = Space.model_validate(
+        {
+            "name": "verify",
+            "model": recorded.model,
+            "hardware": {"gpus": recorded.gpus},
+            "engines": {recorded.engine: {"command": recorded.program}},
+            "workload": recorded.workload,
+            # There is no reference to hold the answers against.
+            "output_check": {"enabled": False},
+        }
+    )
+    return TrialRequest(
+        study=recorded.study,
+        trial=recorded.trial,
+        attempt=number,
+        purpose=Purpose.VERIFY,
+        candidate=Candidate.of(space, recorded.engine, {}),
+        space=space,
+        workload=recorded.workload,
+        run_dir=str(run_dir),
+        gpus=recorded.gpus,
+        seed=int(time.time()) + number,
+    )
+
+
+def _compare(recorded: Recorded, reports: Sequence[TrialReport], tolerance: float) -> Verification:
+    outcomes = [report.outcome for report in reports]
+    measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]
+    checks = []
+    for number in recorded.numbers:
+        found = [outcome.value(number.metric, number.level) for outcome in measured]
+        values = tuple(value for value in found if value is not None)
+        holds = bool(values) and number.holds(statistics.median(values), tolerance)
+        checks.append(Checked(number, values, holds))
+    now = reports[-1]
+    changed = differences(recorded.machine, now.machine)
+    for name, version in recorded.versions.items():
+        if now.versions.get(name, version) != version:
+            changed[f"version of {name}"] = (version, now.versions[name])
+    failures = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
+    return Verification(recorded, tuple(checks), failures, changed, tolerance)
