@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli import insight, proof, report
+from tuner.cli import insight, knobs, proof, report
 from tuner.cli.options import JsonOption, StorageOption, duration_s
 from tuner.cli.output import console, out
 from tuner.errors import Stopped, UsageError
@@ -227,3 +227,4 @@ app.command("confirm")(proof.confirm)
 app.command("ablate")(proof.ablate)
 app.command("compare")(proof.compare)
 app.command("report")(report.report)
+app.command("verify-knobs")(knobs.verify_knobs)

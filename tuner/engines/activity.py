@@ -52,8 +52,9 @@ def knob_activity(
     knobs: Mapping[str, Knob],
     catalogue: FlagCatalogue,
     server_info: Mapping[str, Any] | None,
+    own_all_reduce: str | None = None,
 ) -> tuple[KnobActivity, ...]:
-    """The state of every knob that the candidate sets.
+    """The state of every knob that the candidate sets; `own_all_reduce` is the engine's, where it comes before NCCL's.
 
     `inactive` when the catalogue knows that nothing reads the flag, or the server reports another value; `active` when
     it reports the value asked for; `unknown` when it reports nothing. A reported value shows that a setting was read,
@@ -73,10 +74,17 @@ def knob_activity(
         asked = (not value) if knob.inverted else value
         running = [item for spelling in _names(knob, catalogue) for item in reported.get(spelling, ())]
         if not running:
-            found.append(KnobActivity(name, Activity.UNKNOWN, "the server does not report it"))
+            found.append(KnobActivity(name, Activity.UNKNOWN, _silence(knob, own_all_reduce)))
         elif any(_agrees(asked, item) for item in running):
             found.append(KnobActivity(name, Activity.ACTIVE))
         else:
             shown = spell(running[0]) if isinstance(running[0], bool | int | float | str) else str(running[0])
             found.append(KnobActivity(name, Activity.INACTIVE, f"asked {spell(asked)}, the server runs with {shown}"))
     return tuple(found)
+
+
+def _silence(knob: Knob, own_all_reduce: str | None) -> str:
+    """Why nothing is known of a knob."""
+    if knob.env is not None and knob.env.startswith("NCCL_") and own_all_reduce is not None:
+        return f"the engine's own all-reduce ({own_all_reduce}) comes first; NCCL gets only what is too large for it"
+    return "the server does not report it"

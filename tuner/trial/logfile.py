@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 
 HEAD_BYTES = 32 * 1024 * 1024
@@ -19,6 +20,7 @@ KEPT_SEGMENTS = 2
 _LONGEST_LINE = 64 * 1024
 _READ_BYTES = 256 * 1024
 _MOST_BEHIND = 4 * 1024 * 1024
+_STARTUP_LINES = 20_000
 
 
 def segment_path(log: Path, number: int) -> Path:
@@ -178,3 +180,9 @@ class LogFollower:
             return False
         self._number, self._offset = later[0], 0
         return True
+
+
+def first_lines(path: Path) -> list[str]:
+    """What a server wrote at its start: 20,000 lines at most, since a log may grow by gigabytes afterwards."""
+    with path.open(encoding="utf-8", errors="replace") as file:
+        return list(islice(file, _STARTUP_LINES))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import LevelResult, Measured
+from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass, Observation, Phase
 from tuner.domain.output import OutputReport
 from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
@@ -21,6 +21,7 @@ from tuner.engines.activity import knob_activity
 from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
 from tuner.engines.failures import explain, is_fatal_line
+from tuner.engines.nccl_log import own_all_reduce
 from tuner.engines.phasemarks import phase_of_line
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, SpecError, UserError
@@ -30,6 +31,8 @@ from tuner.trial.conditions import ConditionWatch
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.gpu import NvmlProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
+from tuner.trial.judging import bad_answers, complete
+from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
@@ -268,7 +271,9 @@ class _Trial:
             (handle.run_dir / SERVER_INFO).write_text(redact(json.dumps(info, indent=1, default=str)) + "\n")
         candidate = self._request.candidate
         knobs = self._request.space.knobs_of(candidate.engine)
-        self._notes.activity = knob_activity(candidate, knobs, self._setup.catalogue, info)
+        self._notes.activity = knob_activity(
+            candidate, knobs, self._setup.catalogue, info, own_all_reduce(first_lines(handle.run_dir / LOG))
+        )
         self._notes.phase = Phase.SERVING
         limit_s = self._request.space.budget.benchmark_timeout_s
         watch = ServingWatch(handle, timeout_s=limit_s, is_fatal=is_fatal_line(self._plan.engine), gpus=self._gpus)
@@ -336,11 +341,11 @@ class _Trial:
                 raise _CancelledError from error
             watch.settle()
             if error.kind in _BAD_ANSWERS:
-                return _bad_answers(error)
+                return bad_answers(error)
             raise watch.stalled(str(error)) from error
         finally:
             self._notes.machine |= conditions.summary()
-        return _complete(levels, simulated=self._plan.simulated)
+        return complete(levels, simulated=self._plan.simulated)
 
     def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:
         """The class of a failure, from the log and from what was seen outside."""
@@ -360,21 +365,6 @@ class _Trial:
             found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)
         evidence = found.evidence or (error.observation,)
         return replace(found, evidence=evidence, detail=found.detail or error.observation)
-
-
-def _bad_answers(error: MeasurementFailed) -> Failure:
-    lines = tuple(f"{count} × {text}" for text, count in error.errors.items())
-    return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines or (error.message,), detail=error.message)
-
-
-def _complete(levels: tuple[LevelResult, ...], *, simulated: bool) -> Outcome:
-    """A request that failed or came short makes its level, and so the launch, incomparable."""
-    for level in levels:
-        if not level.valid:
-            lines = tuple(f"C={level.level}: {count} × {text}" for text, count in level.errors.items())
-            detail = f"{level.completed} of {level.asked} requests completed at C={level.level}"
-            return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail=detail)
-    return Measured(levels, simulated=simulated)
 
 
 def _settings(plan: LaunchPlan, request: TrialRequest) -> Mapping[str, str]:

@@ -64,3 +64,10 @@ def test_a_flag_that_nothing_reads_is_inactive_whatever_the_server_repeats() -> 
 @pytest.mark.parametrize("info", [None, {}, {"other": 3}])
 def test_silence_proves_nothing(info: dict[str, object] | None) -> None:
     assert state_of({"values": [1, 64], "flag": "--page"}, 64, info)[0] is Activity.UNKNOWN
+
+
+def test_an_nccl_variable_behind_the_engines_own_all_reduce_says_whose_it_is() -> None:
+    knobs = {"k": Knob.model_validate({"values": ["LL"], "env": "NCCL_PROTO"})}
+    (found,) = knob_activity(Candidate("toy", {"k": "LL"}), knobs, CATALOGUE, {}, "CUSTOM")
+    assert found.state is Activity.UNKNOWN
+    assert "own all-reduce (CUSTOM) comes first" in found.reason

@@ -1,0 +1,103 @@
+"""NCCL's own lines, from a real log of two H200 with `NCCL_NVLS_ENABLE=0` under 2.28.9, and variants of its lines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.domain.trial import Activity
+from tuner.engines.nccl_log import (
+    NcclReading,
+    decode_sizes,
+    own_all_reduce,
+    read_nccl_log,
+    variable_activity,
+    verification_env,
+)
+
+DATA = Path(__file__).parents[2] / "data" / "nccl"
+SIZES = decode_sizes(4096, (1, 32, 128))  # an 8-billion model: 8 KiB, 256 KiB, 1 MiB
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[str]:
+    return (DATA / "tuning_2.28.9.log").read_text().splitlines()
+
+
+@pytest.fixture(scope="module")
+def reading(lines: list[str]) -> NcclReading:
+    return read_nccl_log(lines)
+
+
+def with_variable(lines: list[str], name: str, value: str) -> NcclReading:
+    return read_nccl_log([*lines, f"vm:705:705 [0] NCCL INFO {name} set by environment to {value}."])
+
+
+def test_version_variables_channels_and_calls_are_read(reading: NcclReading) -> None:
+    assert (reading.version, reading.channels) == ((2, 28, 9), 24)
+    assert reading.variables == {"NCCL_NVLS_ENABLE": "0"}
+    (small,) = reading.all_reduces([8192])
+    assert (small.algorithm, small.protocol) == ("RING", "LL")
+    assert small.count > 1
+    assert reading.all_reduces([12345]) == ()
+
+
+def test_a_variable_that_nccl_read_and_that_decides_the_call_is_active(lines: list[str]) -> None:
+    state, reason = variable_activity("NCCL_PROTO", "LL", with_variable(lines, "NCCL_PROTO", "LL"), SIZES)
+    assert (state, reason) == (Activity.ACTIVE, "NCCL read it; decode steps use RING LL")
+
+
+def test_a_variable_that_nccl_never_read_is_inactive(reading: NcclReading) -> None:
+    assert variable_activity("NCCL_P2P_LEVEL", "phb", reading, SIZES) == (Activity.INACTIVE, "NCCL did not read it")
+
+
+def test_a_number_that_nccl_understood_as_another_is_inactive(lines: list[str]) -> None:
+    found = variable_activity("NCCL_BUFFSIZE", "4M", with_variable(lines, "NCCL_BUFFSIZE", "4"), SIZES)
+    assert found == (Activity.INACTIVE, "asked 4M, NCCL understood 4")
+
+
+def test_calls_that_go_another_way_than_asked_betray_an_inactive_choice(lines: list[str]) -> None:
+    read = with_variable(lines, "NCCL_PROTO", "Simple")
+    assert variable_activity("NCCL_PROTO", "Simple", read, SIZES) == (Activity.INACTIVE, "decode steps use RING LL")
+
+
+@pytest.mark.parametrize("asked", ["^nvls", "ring,tree", "tree;allreduce:ring", "broadcast:tree"])
+def test_a_choice_that_allows_what_was_used_is_active(lines: list[str], asked: str) -> None:
+    state, _ = variable_activity("NCCL_ALGO", asked, with_variable(lines, "NCCL_ALGO", asked), SIZES)
+    assert state is Activity.ACTIVE
+
+
+def test_no_all_reduce_of_decode_size_means_that_the_engine_bypasses_nccl(lines: list[str]) -> None:
+    bypassed = [line for line in lines if "AllReduce:" not in line]
+    read = with_variable(bypassed, "NCCL_PROTO", "LL")
+    state, reason = variable_activity("NCCL_PROTO", "LL", read, SIZES, own="CUSTOM")
+    assert state is Activity.INACTIVE
+    assert "own all-reduce (CUSTOM) serves decode steps" in reason
+
+
+def test_a_version_that_logs_no_calls_leaves_it_open(lines: list[str]) -> None:
+    old = [line.replace("2.28.9", "2.21.5") for line in lines if "AllReduce:" not in line]
+    assert variable_activity("NCCL_PROTO", "LL", with_variable(old, "NCCL_PROTO", "LL"), SIZES)[0] is Activity.UNKNOWN
+
+
+def test_symmetric_kernels_are_calls_that_no_choice_decides(lines: list[str]) -> None:
+    symmetric = "vm:1:1 [0] NCCL INFO AllReduce [Symmetric]: 8192 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 8"
+    bypassed = [line for line in lines if "AllReduce:" not in line]
+    read = with_variable([*bypassed, symmetric], "NCCL_PROTO", "LL")
+    assert variable_activity("NCCL_PROTO", "LL", read, SIZES)[0] is Activity.INACTIVE
+
+
+def test_vllm_names_the_all_reduce_that_comes_first() -> None:
+    lines = (DATA / "vllm_backends.log").read_text().splitlines()
+    assert own_all_reduce(lines) == "CUSTOM"
+    assert own_all_reduce([lines[0].replace("'CUSTOM', ", "")]) is None
+    aside = "WARNING Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs."
+    assert own_all_reduce([*lines, aside]) is None
+    assert own_all_reduce(["nothing of the kind"]) is None
+
+
+def test_a_verification_launch_lets_every_process_write_a_file_of_its_own() -> None:
+    env = verification_env("/runs/x")
+    assert env["NCCL_DEBUG_FILE"] == "/runs/x/nccl.%h.%p"
+    assert {"ENV", "TUNING"} <= set(env["NCCL_DEBUG_SUBSYS"].split(","))

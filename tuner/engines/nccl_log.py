@@ -1,0 +1,166 @@
+"""What NCCL itself says: which variables it read, and what it used for the messages of a decode step.
+
+Lines and the versions that write them are those of NVIDIA/nccl: `set by environment` (src/misc/param.cc, subsystem
+ENV), the table of possible combinations and one line per call (src/graph/tuning.cc, src/enqueue.cc, subsystem TUNING,
+from 2.24 on), symmetric kernels (src/scheduler/symmetric_sched.cc). Captured calls log once, at capture.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tuner.domain.trial import Activity
+
+CALLS_SINCE = (2, 24)
+"""First version that logs every call with its algorithm and protocol."""
+
+_VERSION = re.compile(r"NCCL version (\d+)\.(\d+)\.(\d+)")
+_READ = re.compile(r"NCCL INFO (NCCL_\w+) set by environment to (.*?)\.?\s*$")
+_CALL = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
+_SYMMETRIC = re.compile(r"NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\S+)")
+_CHANNELS = re.compile(r"NCCL INFO (\d+) coll channels")
+_BACKENDS = re.compile(r"Using \[([^\]]*)\] all-reduce backends \(in dispatch order\)")
+# vLLM's own all-reduce says so in these words when it steps aside.
+_STEPS_ASIDE = "Custom allreduce is disabled because"
+_NCCL_BACKENDS = frozenset({"PYNCCL", "NCCL", "NCCL_SYMM_MEM"})
+
+# Variables that choose among NCCL's own algorithms; the others shape transport or memory.
+_CHOICES = {"NCCL_ALGO": "algorithm", "NCCL_PROTO": "protocol"}
+_FUNCTION = "allreduce"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Collectives of one kind and size: how they were done, and how often that was logged."""
+
+    function: str
+    size_bytes: int
+    algorithm: str
+    protocol: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class NcclReading:
+    """What was read from the lines of one server.
+
+    Attributes:
+        version: of the library that wrote them, None when they do not say.
+        variables: name → value as NCCL understood it.
+        calls: every logged collective.
+        channels: channels that exist.
+    """
+
+    version: tuple[int, int, int] | None = None
+    variables: Mapping[str, str] = field(default_factory=dict)
+    calls: tuple[Call, ...] = ()
+    channels: int | None = None
+
+    def all_reduces(self, sizes: Iterable[int]) -> tuple[Call, ...]:
+        """All-reduce calls of these sizes (bytes)."""
+        wanted = set(sizes)
+        return tuple(c for c in self.calls if c.function == "AllReduce" and c.size_bytes in wanted)
+
+
+def read_nccl_log(lines: Iterable[str]) -> NcclReading:
+    """Read NCCL's own lines among any others."""
+    version: tuple[int, int, int] | None = None
+    variables: dict[str, str] = {}
+    channels: int | None = None
+    calls: Counter[tuple[str, int, str, str]] = Counter()
+    for line in lines:
+        if "NCCL" not in line:
+            continue
+        if found := _CALL.search(line):
+            calls[found[1], int(found[2]), found[3].upper(), found[4].upper()] += 1
+        elif found := _SYMMETRIC.search(line):
+            calls[found[1], int(found[2]), "SYMMETRIC", found[3]] += 1
+        elif found := _READ.search(line):
+            variables[found[1]] = found[2]
+        elif found := _CHANNELS.search(line):
+            channels = int(found[1])
+        elif version is None and (found := _VERSION.search(line)):
+            version = (int(found[1]), int(found[2]), int(found[3]))
+    return NcclReading(version, variables, tuple(Call(*key, count) for key, count in calls.items()), channels)
+
+
+def decode_sizes(hidden_size: int, batches: Iterable[int], *, element_bytes: int = 2) -> tuple[int, ...]:
+    """Bytes of a decode step's all-reduce at some batch sizes: one hidden vector per request."""
+    return tuple(hidden_size * element_bytes * batch for batch in batches)
+
+
+def own_all_reduce(lines: Iterable[str]) -> str | None:
+    """The engine's own all-reduce that comes before NCCL's, by its log; None when there is none, or it does not say.
+
+    vLLM names its backends in order; when the first is not NCCL, messages up to its size limit bypass NCCL.
+    """
+    first: str | None = None
+    for line in lines:
+        if _STEPS_ASIDE in line:
+            return None
+        if found := _BACKENDS.search(line):
+            names = [name.strip(" '\"") for name in found[1].split(",")]
+            first = names[0] if names and names[0] not in _NCCL_BACKENDS else None
+    return first
+
+
+def variable_activity(
+    name: str, asked: str, reading: NcclReading, sizes: Iterable[int], *, own: str | None = None
+) -> tuple[Activity, str]:
+    """Whether an NCCL variable acts on decode steps, and why it is believed.
+
+    Args:
+        name: the variable.
+        asked: the value that was set.
+        reading: NCCL's lines of a launch with the subsystems ENV and TUNING.
+        sizes: bytes of the all-reduces that decode steps make.
+        own: the engine's own all-reduce, if one comes first.
+    """
+    if name not in reading.variables:
+        return Activity.INACTIVE, "NCCL did not read it"
+    read = reading.variables[name]
+    if name not in _CHOICES and read != asked:
+        return Activity.INACTIVE, f"asked {asked}, NCCL understood {read}"
+    if reading.version is not None and reading.version[:2] < CALLS_SINCE:
+        return Activity.UNKNOWN, f"NCCL read it; version {'.'.join(map(str, reading.version))} logs no calls"
+    calls = reading.all_reduces(sizes)
+    if not calls:
+        whose = f"the engine's own all-reduce ({own})" if own is not None else "something else"
+        return Activity.INACTIVE, f"{whose} serves decode steps: NCCL made no all-reduce of their sizes"
+    used = ", ".join(dict.fromkeys(f"{call.algorithm} {call.protocol}" for call in calls))
+    if name in _CHOICES:
+        taken = {getattr(call, _CHOICES[name]).lower() for call in calls}
+        allowed = _allowed(asked)
+        if allowed is not None and not taken <= allowed:
+            return Activity.INACTIVE, f"decode steps use {used}"
+    return Activity.ACTIVE, f"NCCL read it; decode steps use {used}"
+
+
+def _allowed(setting: str) -> frozenset[str] | None:
+    """Words that a value of NCCL_ALGO or NCCL_PROTO allows for all-reduce; None when it excludes instead.
+
+    Syntax since 2.24: `[list][;function:list]…`, a leading `^` excludes (src/graph/tuning.cc, parseList).
+    """
+    chosen: str | None = None
+    for part in setting.lower().split(";"):
+        function, separator, words = part.rpartition(":")
+        if not separator or function == _FUNCTION:
+            chosen = words
+    if chosen is None or chosen.startswith("^") or not chosen:
+        return None
+    return frozenset(chosen.split(","))
+
+
+def verification_env(folder: str) -> dict[str, str]:
+    """Variables that make NCCL tell what it does, each process into a file of its own (`nccl.HOST.PID`) in a folder.
+
+    For a launch of its own: one line per call would disturb a measurement.
+    """
+    return {
+        "NCCL_DEBUG": "INFO",
+        "NCCL_DEBUG_SUBSYS": "INIT,ENV,TUNING",
+        "NCCL_DEBUG_FILE": f"{folder}/nccl.%h.%p",
+    }
