@@ -144,7 +144,11 @@ def _level(concurrency: int, rate: float) -> LevelResult:
 
 
 def _settings(knobs: Mapping[str, Knob], candidate: Candidate) -> dict[str, object]:
-    return {(knobs[name].flag or knobs[name].env or name): value for name, value in candidate.values.items()}
+    """Flag or variable → value, as the server would be given it; a switch that turns something off is turned round."""
+    return {
+        (knobs[name].flag or knobs[name].env or name): (not value) if knobs[name].inverted else value
+        for name, value in candidate.values.items()
+    }
 
 
 class ModelExecutor:
