@@ -1,0 +1,112 @@
+"""`tuner study report` and `tuner study front` from the outside: every format, from a database to a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from support import findings as made
+from support import records
+
+from tuner.cli.main import main
+from tuner.store import open_store
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+@pytest.fixture
+def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run a command in a folder whose `tuner.db` holds a confirmed study."""
+    with open_store(f"sqlite:///{tmp_path}/tuner.db") as store:
+        store.create_study(replace(records.study(), space=made.SPACE))
+        for wanted in made.attempts():
+            attempt = store.open_attempt(
+                "night",
+                trial=wanted.trial,
+                attempt=1,
+                purpose=wanted.purpose,
+                candidate=wanted.candidate,
+                run_dir=str(tmp_path / "runs" / "night" / str(wanted.trial) / "1"),
+                owner="box:1:2:3",
+                ttl=30,
+                block=wanted.block,
+            )
+            assert wanted.report is not None
+            store.finish_attempt(attempt.id, wanted.report)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("TUNER_STORAGE", raising=False)
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return Done(int(caught.value.code or 0), out, err)
+
+    return run
+
+
+def test_without_options_a_page_is_written_beside(tuner: Run, tmp_path: Path) -> None:
+    done = tuner("study", "report", "night")
+    assert (done.code, done.out) == (0, "")
+    assert "night-report.html" in done.err
+    page = (tmp_path / "night-report.html").read_text()
+    assert "SIMULATED" in page
+    assert "interleaved rounds: single_stream faster" in page
+
+
+def test_the_files_name_tells_the_format(tuner: Run, tmp_path: Path) -> None:
+    assert tuner("study", "report", "night", "-o", "r.md").code == 0
+    assert (tmp_path / "r.md").read_text().startswith("# night\n")
+    assert tuner("study", "report", "night", "-o", "r.parquet").code == 0
+    assert len(pd.read_parquet(tmp_path / "r.parquet")) == 11 * 3 * 4
+
+
+def test_text_formats_go_to_stdout(tuner: Run) -> None:
+    document = json.loads(tuner("study", "report", "night", "--format", "json").out)
+    assert document["headlines"][0]["change"].startswith("+41")
+    rows = list(csv.DictReader(io.StringIO(tuner("study", "report", "night", "--format", "csv").out)))
+    assert {row["metric"] for row in rows} == {"output_tok_s", "ttft_p99_ms", "ttft_p50_ms", "tpot_p50_ms"}
+
+
+def test_json_describes_what_was_written(tuner: Run) -> None:
+    document = json.loads(tuner("study", "report", "night", "-o", "r.html", "--json").out)
+    assert document == {"study": "night", "format": "html", "path": "r.html", "simulated": True}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["report", "night", "--format", "pdf"], 2, "no such format"),
+        (["report", "nobody"], 1, "nobody"),
+        (["report", "night", "-o", "missing/r.html"], 1, "cannot write"),
+    ],
+)
+def test_bad_requests_are_one_clear_line(tuner: Run, arguments: list[str], code: int, message: str) -> None:
+    done = tuner("study", *arguments)
+    assert (done.code, message in done.err) == (code, True)
+
+
+def test_the_front_is_drawn_and_warned_of(tuner: Run) -> None:
+    text = tuner("study", "front", "night").out
+    assert "● front  ◆ baseline" in text
+    assert "warning: a setting had no effect on the running server" in text
+    codes = {warning["code"] for warning in json.loads(tuner("study", "front", "night", "--json").out)["warnings"]}
+    assert {"inactive_knob", "outliers", "too_few_launches"} <= codes
