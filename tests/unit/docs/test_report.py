@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tuner.domain.machine import IDENTITY
 from tuner.domain.output import OutputCheck
 from tuner.domain.warnings import WarningCode
 
@@ -21,7 +20,3 @@ def test_the_defaults_of_the_output_check_are_the_programs() -> None:
     for name in ("prompts", "tokens", "agreement", "logprob_drift"):
         assert f"      {name}: {getattr(check, name)}" in TEXT
     assert set(OutputCheck.model_fields) == {"enabled", "prompts", "tokens", "agreement", "logprob_drift", "questions"}
-
-
-def test_no_fact_that_makes_another_machine_was_added_without_its_words() -> None:
-    assert len(IDENTITY) == 14
