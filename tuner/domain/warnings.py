@@ -35,6 +35,7 @@ class WarningCode(StrEnum):
     BASELINE_FAILED = "baseline_failed"
     OUTPUT_UNCHECKED = "output_unchecked"
     OUTPUT_UNSTABLE = "output_unstable"
+    OUTPUT_UNDECIDED = "output_undecided"
 
     @property
     def meaning(self) -> str:
@@ -148,6 +149,10 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.OUTPUT_UNSTABLE: (
         "the baseline's answers differ from launch to launch, so the output check forgives much",
         "look for settings that make it indeterministic, or ask for longer and more answers",
+    ),
+    WarningCode.OUTPUT_UNDECIDED: (
+        "the model finds its likeliest tokens equally likely, so the output check sees gross errors only",
+        "use real weights instead of dummy ones, at the latest for the confirmation",
     ),
 }
 

@@ -27,6 +27,7 @@ _BEYOND_CHANCE = 0.05
 _TREND_SIZE = 0.02
 _DIRTY_MIB = 1024
 _STABLE_SHARE = 0.9
+_UNDECIDED_NATS = 0.01
 _FEW_VALUES = 2
 
 
@@ -70,10 +71,20 @@ def _output(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution
             shares = [found.share for found in (output.alone, output.loaded) if found is not None]
             if shares and min(shares) < _STABLE_SHARE:
                 unstable.append((min(shares), attempt))
+    if (gap := _median_gap(measured)) is not None and gap < _UNDECIDED_NATS:
+        yield Caution(WarningCode.OUTPUT_UNDECIDED, f"half of the tokens lead by less than {_UNDECIDED_NATS} nats")
     if unstable:
         least = min(share for share, _ in unstable)
         detail = f"only {least:.0%} of its tokens are the same"
         yield Caution(WarningCode.OUTPUT_UNSTABLE, detail, _trials([a for _, a in unstable]))
+
+
+def _median_gap(measured: Sequence[AttemptRecord]) -> float | None:
+    """How far the likeliest token leads the second (nats), over all tokens of the baselines' answers."""
+    outputs = [a.report.output for a in measured if a.report is not None and a.report.output is not None]
+    rivals = [sorted(top.values()) for output in outputs for answer in output.answers for top in answer.rivals]
+    gaps = [values[-1] - values[-2] for values in rivals if len(values) > 1]
+    return statistics.median(gaps) if gaps else None
 
 
 def _machine(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:

@@ -9,7 +9,7 @@ from support import records
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
-from tuner.domain.output import Agreement, OutputReport
+from tuner.domain.output import Agreement, Answer, OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
@@ -127,6 +127,13 @@ def test_an_output_check_that_is_off_or_forgives_much_is_told() -> None:
     shaky = OutputReport(loaded=Agreement(0.4, 0.1, 64))
     found = seen([*QUIET[:3], baseline(3, report(60.0, output=shaky))])
     assert found == {WarningCode.OUTPUT_UNSTABLE: "only 40% of its tokens are the same"}
+
+
+@pytest.mark.parametrize(("second", "undecided"), [(-1.001, True), (-2.0, False)])
+def test_a_model_that_cannot_decide_makes_the_output_check_weak(second: float, undecided: bool) -> None:
+    answer = Answer("ab", ("a", "b"), (-1.0, -1.0), ({"a": -1.0, "x": second}, {"b": -1.0, "y": second}))
+    found = seen([*QUIET[:3], baseline(3, report(60.0, output=OutputReport(answers=(answer,))))])
+    assert (WarningCode.OUTPUT_UNDECIDED in found) is undecided
 
 
 def test_every_warning_says_what_to_do() -> None:
