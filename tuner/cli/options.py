@@ -17,6 +17,10 @@ StorageOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON document on stdout.")]
+OtherMachineOption = Annotated[
+    bool,
+    typer.Option("--other-machine", help="Go on although hardware, driver or engine differ from the launches so far."),
+]
 
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)?")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}

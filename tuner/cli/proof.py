@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli.choice import CONFIRMED, resolved_pick
-from tuner.cli.options import JsonOption, StorageOption
+from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console
 from tuner.errors import Stopped, StudyError
 
@@ -45,6 +45,7 @@ def confirm(
     launches: _LaunchesOption = None,
     storage: StorageOption = None,
     ray_address: _AddressOption = None,
+    other_machine: OtherMachineOption = False,
     dry_run: _DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,7 +65,7 @@ def confirm(
         if dry_run:
             console().print(f"at most {extent.launches} launches", markup=False)
         else:
-            prepared = prepare_resume(store, name, elsewhere=ray_address is not None)
+            prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
             _launch(prepared, store, ray_address, storage, extent.launches, lambda c: c.confirm(extent))
         attempts = store.attempts(name)
         proof_view.print_confirmation(
@@ -83,6 +84,7 @@ def ablate(
     launches: _LaunchesOption = None,
     storage: StorageOption = None,
     ray_address: _AddressOption = None,
+    other_machine: OtherMachineOption = False,
     dry_run: _DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -106,7 +108,7 @@ def ablate(
         if dry_run:
             console().print(f"{winner}\nat most {plan.launches} launches", markup=False)
         else:
-            prepared = prepare_resume(store, name, elsewhere=ray_address is not None)
+            prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
             _launch(prepared, store, ray_address, storage, plan.launches, lambda c: c.ablate(plan))
         proof_view.print_ablation(record, plan.result(store.attempts(name)), as_json=as_json)
 

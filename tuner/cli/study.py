@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import insight, knobs, proof, report
-from tuner.cli.options import JsonOption, StorageOption, duration_s
+from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption, duration_s
 from tuner.cli.output import console, out
 from tuner.errors import Stopped, UsageError
 
@@ -28,10 +28,6 @@ ParallelOption = Annotated[
     int, typer.Option("--parallel", min=1, help="Launches at a time; they share the host, so measure with 1.")
 ]
 
-OtherMachineOption = Annotated[
-    bool,
-    typer.Option("--other-machine", help="Go on although hardware, driver or engine differ from the launches so far."),
-]
 
 
 def _confirm(question: str, *, yes: bool) -> None:
