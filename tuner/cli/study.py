@@ -28,6 +28,9 @@ ParallelOption = Annotated[
     int, typer.Option("--parallel", min=1, help="Launches at a time; they share the host, so measure with 1.")
 ]
 
+WarmOption = Annotated[
+    bool, typer.Option("--warm/--no-warm", help="Fork search launches from a process that holds the engine's imports.")
+]
 
 
 def _confirm(question: str, *, yes: bool) -> None:
@@ -53,6 +56,7 @@ def start(
     sampler: Annotated[str, typer.Option(help="Search method: tuner, tpe, nsga2, gp, random, grid …")] = "tuner",
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
+    warm: WarmOption = False,
     yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and the first launch; start nothing.")
@@ -82,7 +86,7 @@ def start(
     _confirm("Start?", yes=yes)
     with open_store(storage) as store:
         store.create_study(prepared.record)
-        _run(prepared, store, RunOptions(ray_address, parallel), storage, as_json=as_json)
+        _run(prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
 @app.command()
@@ -92,6 +96,7 @@ def resume(
     storage: StorageOption = None,
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
+    warm: WarmOption = False,
     other_machine: OtherMachineOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -101,7 +106,7 @@ def resume(
 
     with open_store(storage, create=False) as store:
         prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None, other_machine=other_machine)
-        _run(prepared, store, RunOptions(ray_address, parallel), storage, as_json=as_json)
+        _run(prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
 def _run(prepared: Prepared, store: Store, options: RunOptions, storage: str | None, *, as_json: bool) -> None:

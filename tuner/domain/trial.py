@@ -47,6 +47,7 @@ class TrialRequest:
         seed: for prompts; differs per attempt.
         phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
         reference: the baseline's answers; None before its first launch.
+        warm: fork the server from a process with the engine's imports where that changes nothing (`trial/warm.py`).
     """
 
     study: str
@@ -61,6 +62,7 @@ class TrialRequest:
     seed: int = 0
     phase_limits: Mapping[Phase, float] = field(default_factory=dict)
     reference: OutputReference | None = None
+    warm: bool = False
 
 
 @dataclass(frozen=True, slots=True)

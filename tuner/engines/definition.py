@@ -54,6 +54,27 @@ class Endpoints(BaseModel):
     metrics: str | None = None
 
 
+class Warm(BaseModel):
+    """How an engine's servers are forked from a process that has imported it already.
+
+    Attributes:
+        modules: what that process imports; what a version does not have is left out.
+        env: variables that forked servers get besides.
+        fork_workers: processes that the engine asks to be spawned are forked too, or they would import all again.
+        reads_late: parts of library paths. These libraries hold names of variables, but read them when first used.
+    """
+
+    model_config = _FILE
+
+    modules: Annotated[tuple[str, ...], Field(min_length=1)]
+    env: Mapping[EnvName, str] = {}
+    fork_workers: bool = False
+    reads_late: tuple[str, ...] = ()
+
+    def __hash__(self) -> int:
+        return hash((self.modules, tuple(self.env.items()), self.fork_workers, self.reads_late))
+
+
 class EngineDefinition(BaseModel):
     """How one engine is started and asked.
 
@@ -69,6 +90,7 @@ class EngineDefinition(BaseModel):
         env: variables of every launch.
         trial_env: variables of measured launches only, left out of exports.
         pass_env: names taken from the caller's environment.
+        warm: how launches are made faster; None where nobody has tried.
     """
 
     model_config = _FILE
@@ -88,6 +110,7 @@ class EngineDefinition(BaseModel):
     env: Mapping[EnvName, str] = {}
     trial_env: Mapping[EnvName, str] = {}
     pass_env: tuple[EnvName, ...] = ()
+    warm: Warm | None = None
 
     def program(self, override: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """The command to run, with `{python}` filled in."""

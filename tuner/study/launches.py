@@ -31,6 +31,7 @@ LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 5.0
+_MAY_BE_WARM = frozenset({Purpose.BASELINE, Purpose.SEARCH, Purpose.SENTINEL, Purpose.SECOND_CHANCE})
 _AGENDA_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
 """Launches that an agenda asks for again by itself when they were proposed but never begun."""
 
@@ -113,8 +114,10 @@ class Launches:
         phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]],
         notify: Callable[[StudyEvent], None],
         stop: StopSwitch,
+        warm: bool = False,
     ) -> None:
         self._record = record
+        self._warm = warm
         self._space = record.space
         self._store = store
         self._search = search
@@ -225,6 +228,8 @@ class Launches:
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
             phase_limits=self._phase_limits(self._store.attempts(name)),
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
+            # What is to be proven is launched as a user would launch it.
+            warm=self._warm and proposal.purpose in _MAY_BE_WARM,
         )
         self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
         self._executor.submit(request)

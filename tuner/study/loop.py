@@ -40,6 +40,7 @@ class Coordinator:
         phase_limits: seconds per phase for the next launch, from the launches so far.
         notify: gets every event.
         stop: the user's switch.
+        warm: launches that search may be forked from a process with the engine's imports; those that prove never are.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Coordinator:
         phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]],
         notify: Callable[[StudyEvent], None],
         stop: StopSwitch,
+        warm: bool = False,
     ) -> None:
         self._record = record
         self._store = store
@@ -75,6 +77,7 @@ class Coordinator:
             phase_limits=phase_limits,
             notify=notify,
             stop=stop,
+            warm=warm,
         )
 
     def run(self) -> StudyEnd:

@@ -211,10 +211,11 @@ def _prepared(
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a study runs here: the Ray cluster to join (None starts Ray here), and launches at a time."""
+    """How a study runs here: the Ray cluster to join (None starts Ray here), launches at a time, warm launches."""
 
     ray_address: str | None = None
     parallel: int = 1
+    warm: bool = False
 
 
 def learned_limits(attempts: list[AttemptRecord]) -> Mapping[Phase, float]:
@@ -277,6 +278,7 @@ def run_study(
                 phase_limits=learned_limits,
                 notify=notify,
                 stop=stop,
+                warm=options.warm,
             )
             return work(coordinator)
         finally:

@@ -23,7 +23,7 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,9 +50,21 @@ def _prctl(option: int, value: int) -> None:
     _libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0)
 
 
+class BecomeServer(BaseException):
+    """Raised in the server's process, in place of executing its program, where the guard was forked from a warm engine.
+
+    Session, directory, standard streams and the kernel's watch over the guard are in place; `order` has the rest.
+    """
+
+    def __init__(self, order: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.order = order
+
+
 class _Guard:
-    def __init__(self, order: dict[str, Any], worker: ProcessId) -> None:
+    def __init__(self, order: dict[str, Any], worker: ProcessId, *, execute: bool) -> None:
         self._order = order
+        self._execute = execute
         self._myself = _identify_self()
         self._worker_fd = _watch(worker)
         self._log = LogWriter(Path(order["log"]))
@@ -98,27 +110,37 @@ class _Guard:
         return True
 
     def _become_server(self, error_write: int) -> NoReturn:
-        order = self._order
         try:
-            os.setsid()
-            _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != order["guard_pid"]:
-                os._exit(1)  # the guard died before the kernel was asked to watch it
-            if order["cgroup"]:
-                cgroup.enter(order["cgroup"])
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
-                signal.signal(number, signal.SIG_DFL)
-            os.chdir(order["cwd"])
-            silent = os.open(os.devnull, os.O_RDONLY)
-            os.dup2(silent, 0)
-            os.dup2(self._log_write, 1)
-            os.dup2(self._log_write, 2)
-            os.execvpe(order["argv"][0], order["argv"], order["env"])  # noqa: S606 - argv comes from a checked plan
+            self._enter_server()
+            if not self._execute:
+                raise BecomeServer(self._order)
+            argv = self._order["argv"]
+            os.execvpe(argv[0], argv, self._order["env"])  # noqa: S606 - argv comes from a checked plan
         except OSError as error:
-            os.write(error_write, f"{order['argv'][0]}: {error.strerror}".encode())
-        finally:
+            os.write(error_write, f"{self._order['argv'][0]}: {error.strerror}".encode())
+        except BecomeServer:
+            raise
+        except BaseException:  # noqa: BLE001 - nothing of the guard may run on in this process
             os._exit(127)
+        os._exit(127)
+
+    def _enter_server(self) -> None:
+        """Everything that holds for the server's process before its program begins."""
+        order = self._order
+        os.setsid()
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != order["guard_pid"]:
+            os._exit(1)  # the guard died before the kernel was asked to watch it
+        if order["cgroup"]:
+            cgroup.enter(order["cgroup"])
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_DFL)
+        os.chdir(order["cwd"])
+        silent = os.open(os.devnull, os.O_RDONLY)
+        os.dup2(silent, 0)
+        os.dup2(self._log_write, 1)
+        os.dup2(self._log_write, 2)
 
     # -- watching ---------------------------------------------------------------------------------------------------
 
@@ -246,8 +268,15 @@ def _watch(worker: ProcessId) -> int:
     return read
 
 
-def main() -> int:
-    """Run one launch to its end; started by `tuner.trial.process`, never by hand."""
+def main(*, execute: bool = True) -> int:
+    """Run one launch to its end; started by `tuner.trial.process`, never by hand.
+
+    Args:
+        execute: False in a guard that was forked from a warm engine: its server's process goes on without a program.
+
+    Raises:
+        BecomeServer: in the server's process, when `execute` is False.
+    """
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     _prctl(_PR_SET_CHILD_SUBREAPER, 1)
     with os.fdopen(
@@ -260,7 +289,7 @@ def main() -> int:
     order["guard_pid"] = os.getpid()
     for descriptor in order["held"]:
         os.set_inheritable(descriptor, False)  # host locks live as long as the guard, never in the server
-    guard = _Guard(order, ProcessId(*order["worker"]))
+    guard = _Guard(order, ProcessId(*order["worker"]), execute=execute)
     if guard.spawn():
         guard.watch()
         guard.tear_down()

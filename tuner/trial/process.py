@@ -14,7 +14,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Protocol, Self
 
 import tuner
 from tuner.domain.launch import LaunchPlan
@@ -30,6 +30,7 @@ from tuner.trial.proctree import ProcessId, ProcessStat, find_members, identify,
 from tuner.trial.proof import LeftProcess, TeardownProof, check_ports
 from tuner.trial.record import LaunchRecord, boot_id
 from tuner.trial.script import write_launch_files
+from tuner.trial.warm import WarmParent
 
 LOG = "server.log"
 GUARD_LOG = "guard.log"
@@ -53,6 +54,7 @@ def launch(
     holds: Sequence[HostLock] = (),
     gpus: GpuProbe | None = None,
     caller_env: Mapping[str, str] | None = None,
+    warm: WarmParent | None = None,
 ) -> ServerHandle:
     """Start the server of a plan; returns as soon as its process exists, long before it is ready.
 
@@ -65,17 +67,19 @@ def launch(
         holds: locks (ports, GPUs) that must outlive this process until the server is gone.
         gpus: the driver's probe; None on a machine without GPUs.
         caller_env: the environment that inherited variables come from; this process's own by default.
+        warm: fork the server from this process, which holds the engine's imports; None executes its program.
 
     Raises:
         LaunchRefused: if the program cannot be executed at all.
+        ColdError: `warm` cannot fork; nothing was started.
     """
     run_dir.mkdir(parents=True, exist_ok=True)
     write_launch_files(plan, run_dir)
     launch_id = uuid.uuid4().hex
     floor = memory_floor(gpus, plan.gpus) if gpus is not None and plan.gpus else {}
-    cgroup = cgroups.create(launch_id)
     worker = _require(identify(os.getpid()))
-    process = _start_guard(run_dir, holds)
+    process = _start_guard(run_dir, holds) if warm is None else warm.start_guard(run_dir / GUARD_LOG, holds)
+    cgroup = cgroups.create(launch_id)
     record = LaunchRecord(
         launch_id=launch_id,
         boot=boot_id(),
@@ -85,19 +89,42 @@ def launch(
         ports=(plan.port, *plan.extra_ports),
     )
     record.write(run_dir)
+    environment = build_environment(plan, os.environ if caller_env is None else caller_env, launch_id)
     order = {
         "launch_id": launch_id,
         "worker": dataclasses.astuple(worker),
         "argv": plan.argv,
-        "env": build_environment(plan, os.environ if caller_env is None else caller_env, launch_id),
+        "env": environment if warm is None else {**warm.variables, **environment},
         "cwd": plan.cwd or str(run_dir),
         "log": str(run_dir / LOG),
         "cgroup": cgroup,
-        "held": [lock.descriptor for lock in holds],
+        "held": [] if warm is not None else [lock.descriptor for lock in holds],
     }
     handle = ServerHandle(plan, run_dir, process, record, gpus=gpus, floor=floor)
     handle.begin(order)
     return handle
+
+
+class GuardProcess(Protocol):
+    """A running guard: a child of this process, or forked from a warm engine."""
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+
+    @property
+    def stdin(self) -> IO[bytes] | None:
+        """The control pipe."""
+
+    @property
+    def stdout(self) -> IO[bytes] | None:
+        """The status pipe."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
 
 
 class LaunchRefused(InternalError):
@@ -122,7 +149,7 @@ class ServerHandle:
         self,
         plan: LaunchPlan,
         run_dir: Path,
-        process: subprocess.Popen[bytes],
+        process: GuardProcess,
         record: LaunchRecord,
         *,
         gpus: GpuProbe | None,

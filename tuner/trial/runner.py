@@ -36,11 +36,12 @@ from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
-from tuner.trial.process import LOG, LaunchRefused, ServerHandle, launch
+from tuner.trial.process import LOG, LaunchRefused, ServerHandle
 from tuner.trial.protocol import FailureKind as MeasurementTrouble
 from tuner.trial.protocol import MeasurementFailed, measure
 from tuner.trial.script import PLAN, SCRIPT
 from tuner.trial.serving import ServingWatch
+from tuner.trial.starting import start_server
 from tuner.trial.watchdog import FailureKind, LaunchFailed, WaitCancelled, wait_ready
 
 HOST = "127.0.0.1"
@@ -144,7 +145,9 @@ def _run(
         notes.machine |= _before_launch(plan, probe)
         trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
         try:
-            handle = launch(plan, run_dir, holds=[*devices.locks, *ports.locks], gpus=probe)
+            holds = [*devices.locks, *ports.locks]
+            handle, how = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
+            notes.texts.append(how)
         except LaunchRefused as error:
             return Failure(FailureClass.ENV_SETUP, Phase.SPAWN, (error.message,))
         with handle:

@@ -1,0 +1,216 @@
+"""Servers forked from a process with the engine's imports: like any launch, and just as gone afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import toy_engine
+from support.launches import eventually, has_written
+
+from tuner.domain.launch import LaunchPlan
+from tuner.engines.definition import Warm
+from tuner.trial.hostlocks import lock_gpus
+from tuner.trial.process import ServerHandle, launch
+from tuner.trial.proctree import MARK, identify, is_alive, read_stat
+from tuner.trial.warm import ColdError, WarmParents, interpreter_of
+
+WARM = Warm(modules=("toy_engine", "no_such_module"), fork_workers=True)
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """A toy engine's program, installed where its interpreter finds the engine."""
+    folder = tmp_path / "toy"
+    folder.mkdir()
+    shutil.copy(toy_engine.SOURCE, folder / "toy_engine.py")
+    script = folder / "serve"
+    script.write_text(f"#!{sys.executable}\nimport toy_engine\ntoy_engine.main()\n")
+    script.chmod(0o755)
+    return script
+
+
+@pytest.fixture
+def parents() -> Iterator[WarmParents]:
+    kept = WarmParents()
+    yield kept
+    kept.close()
+
+
+def plan_of(program: Path, *arguments: str, **env: str) -> LaunchPlan:
+    variables = {"PYTHONPATH": str(program.parent), **env}
+    return LaunchPlan("toy", (str(program), *arguments), variables, "127.0.0.1", 1)
+
+
+def started(plan: LaunchPlan, run_dir: Path, parents: WarmParents | None) -> ServerHandle:
+    parent = None if parents is None else parents.parent_for(plan, WARM, run_dir.parent / "warm.log")
+    return launch(plan, run_dir, warm=parent)
+
+
+def seen(run_dir: Path) -> dict[str, Any]:
+    line = next(line for line in (run_dir / "server.log").read_text().splitlines() if line.startswith("view "))
+    found: dict[str, Any] = json.loads(line.removeprefix("view "))
+    return found
+
+
+def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path, parents: WarmParents) -> None:
+    with started(plan_of(program), tmp_path / "first", parents):
+        assert eventually(has_written(tmp_path / "first", "ready"))
+    plan = plan_of(program, "--flag", "two words", TOY_KNOB="three")
+    for name, kept in (("plain", None), ("warm", parents)):
+        with started(plan, tmp_path / name, kept):
+            assert eventually(has_written(tmp_path / name, "ready"))
+    plain, warm = seen(tmp_path / "plain"), seen(tmp_path / "warm")
+    assert plain.pop("folder") == str(tmp_path / "plain")
+    assert warm.pop("folder") == str(tmp_path / "warm")
+    assert warm["environment_of_children"] == "three"
+    assert warm == plain
+
+
+def test_every_fork_draws_its_own_chance(program: Path, tmp_path: Path, parents: WarmParents) -> None:
+    draws = set()
+    for name in ("one", "two"):
+        with started(plan_of(program), tmp_path / name, parents):
+            assert eventually(has_written(tmp_path / name, "ready"))
+        draws.add((tmp_path / name / "server.log").read_text().splitlines()[0])
+    assert len(draws) == 2
+
+
+def test_a_variable_that_importing_read_asks_for_a_plain_launch(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="a"), WARM, tmp_path / "warm.log")
+    parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="a", TOY_KNOB="b"), WARM, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="TOY_READ_AT_IMPORT is read while the engine is imported"):
+        parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="c"), WARM, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="TOY_READ_AT_IMPORT"):
+        parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+
+
+def test_a_variable_whose_name_is_in_a_loaded_library_asks_for_a_plain_launch(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="MALLOC_ARENA_MAX may be read when"):
+        parents.parent_for(plan_of(program, MALLOC_ARENA_MAX="2"), WARM, tmp_path / "warm.log")
+
+
+def test_an_engine_that_lists_every_variable_asks_for_a_plain_launch(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    engine = program.parent / "toy_engine"
+    engine.mkdir()
+    (program.parent / "toy_engine.py").rename(engine / "real.py")
+    (engine / "__init__.py").write_text("import os\nSETTINGS = dict(os.environ)\n")
+    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="looks at every variable"):
+        parents.parent_for(plan_of(program, TOY_KNOB="b"), WARM, tmp_path / "warm.log")
+
+
+def test_an_engine_that_starts_a_thread_while_imported_is_not_forked(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    with (program.parent / "toy_engine.py").open("a") as source:
+        source.write("\nthreading.Thread(target=time.sleep, args=(600,), name='pump', daemon=True).start()\n")
+    with pytest.raises(ColdError, match="thread pump runs"):
+        parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+
+
+def test_the_exit_code_of_a_warm_server_is_told(program: Path, tmp_path: Path, parents: WarmParents) -> None:
+    server = started(plan_of(program, "leave"), tmp_path / "run", parents)
+    assert eventually(lambda: server.poll() is not None)
+    assert server.poll() == 7
+    assert server.close().is_clean
+
+
+def test_workers_that_are_asked_to_be_spawned_are_forked_and_end_with_the_server(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    with started(plan_of(program, "worker"), tmp_path / "run", parents) as server:
+        assert eventually(has_written(tmp_path / "run", "ready"))
+        line = next(li for li in (tmp_path / "run/server.log").read_text().splitlines() if li.startswith("worker "))
+        worker, kind = int(line.split()[1]), line.split()[2]
+        assert kind == "ForkProcess"
+        assert {server.pid, worker} <= {member.pid for member in server.members()}
+    assert server.proof is not None
+    assert server.proof.is_clean
+    assert (stat := read_stat(worker)) is None or stat.is_dead
+
+
+def test_the_launch_id_stands_where_the_kernel_shows_the_environment(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    with started(plan_of(program), tmp_path / "run", parents) as server:
+        assert eventually(has_written(tmp_path / "run", "ready"))
+        shown = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
+        assert f"{MARK}={server.launch_id}".encode() in shown
+
+
+def test_when_the_guard_is_killed_the_server_ends(program: Path, tmp_path: Path, parents: WarmParents) -> None:
+    server = started(plan_of(program), tmp_path / "run", parents)
+    assert eventually(has_written(tmp_path / "run", "ready"))
+    process = identify(server.pid)
+    assert process is not None
+    os.kill(server.guard_pid, signal.SIGKILL)
+    assert eventually(lambda: not is_alive(process))
+    assert eventually(lambda: server.poll() is not None)
+    assert server.guard_lost
+    assert server.close().is_clean
+
+
+def test_a_server_outlives_the_process_that_it_was_forked_from(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    plan = plan_of(program)
+    parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
+    with launch(plan, tmp_path / "run", warm=parent) as server:
+        assert eventually(has_written(tmp_path / "run", "ready"))
+        parent.process.kill()
+        parent.process.wait()
+        assert server.poll() is None
+        assert server.close().is_clean
+    with pytest.raises(ColdError):
+        launch(plan, tmp_path / "again", warm=parent)
+    assert parents.parent_for(plan, WARM, tmp_path / "warm.log") is not parent
+
+
+def test_host_locks_are_held_by_the_guard_and_not_by_the_server(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    plan = plan_of(program)
+    parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
+    with lock_gpus((73,)) as lease, launch(plan, tmp_path / "run", holds=lease.locks, warm=parent) as server:
+        assert eventually(has_written(tmp_path / "run", "ready"))
+        lock = str(Path(f"/proc/self/fd/{lease.locks[0].descriptor}").readlink())
+        assert lock in _open_files(server.guard_pid)
+        assert lock not in _open_files(server.pid)
+        assert lock not in _open_files(parent.process.pid)
+
+
+def _open_files(pid: int) -> set[str]:
+    return {str(entry.readlink()) for entry in Path(f"/proc/{pid}/fd").iterdir()}
+
+
+def test_a_module_that_is_not_there_is_left_out(program: Path, tmp_path: Path, parents: WarmParents) -> None:
+    parent = parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    assert list(parent.imported.missing) == ["no_such_module"]
+
+
+def test_only_python_programs_can_be_forked(program: Path) -> None:
+    assert interpreter_of([str(program), "serve"]) == sys.executable
+    assert interpreter_of(["/env/bin/python3", "-m", "engine.serve"]) == "/env/bin/python3"
+    for argv in (["/bin/sh"], ["/env/bin/python3", "-O", "-m", "engine"], ["/no/such/program"]):
+        with pytest.raises(ColdError):
+            interpreter_of(argv)
+
+
+def test_an_engine_without_a_list_of_modules_is_launched_plainly(program: Path, tmp_path: Path) -> None:
+    with pytest.raises(ColdError, match="nothing is known"):
+        WarmParents().parent_for(plan_of(program), None, tmp_path / "warm.log")
