@@ -22,9 +22,7 @@ def view() -> dict[str, object]:
         "path": [entry for entry in sys.path if "toy" not in entry],
         "main": getattr(sys.modules["__main__"], "__file__", ""),
         "standard_input": str(Path("/proc/self/fd/0").readlink()),
-        "descriptors": sorted(
-            str(entry.readlink()) for entry in list(Path("/proc/self/fd").iterdir()) if is_more(entry)
-        ),
+        "descriptors": descriptors(),
         "signals": {number: str(signal.getsignal(number)) for number in (2, 13, 15, 17)},
         "is_main_thread": threading.current_thread() is threading.main_thread(),
         "tuner_modules": [name for name in sys.modules if name.partition(".")[0] == "tuner"],
