@@ -4,6 +4,7 @@ import json
 import os
 import random
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -17,7 +18,9 @@ def view() -> dict[str, object]:
     return {
         "argv": sys.argv[1:],
         "environment": {name: value for name, value in os.environ.items() if name != "TUNER_LAUNCH_ID"},
-        "environment_of_children": os.popen('printf %s "$TOY_KNOB"').read(),
+        "environment_of_children": subprocess.run(
+            ["printenv", "TOY_KNOB"], capture_output=True, text=True
+        ).stdout.strip(),
         "folder": str(Path.cwd()),
         "path": [entry for entry in sys.path if "toy" not in entry],
         "main": getattr(sys.modules["__main__"], "__file__", ""),
