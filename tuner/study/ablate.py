@@ -17,6 +17,7 @@ from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Activity, Purpose
 from tuner.domain.values import Value, same
 from tuner.search.base import Proposal, Search
+from tuner.study.inference import holm
 from tuner.study.launches import Done
 from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_block, rounds_begun
 from tuner.study.settings import Setting, mixed, settings_between
@@ -124,10 +125,23 @@ class AblationPlan:
             if setting.without is None or _failed(first, setting.without):
                 weighted.append((math.inf, setting))
                 continue
-            effects = results.effects(self._winner, setting.without)
+            effects = self._effects_of(setting, setting.without, results)
             if any(effect.finding is Finding.FASTER for effect in effects):
                 weighted.append((max(abs(effect.change or 0.0) for effect in effects), setting))
         return tuple(setting for _, setting in sorted(weighted, key=lambda item: -item[0]))
+
+    def _effects_of(self, setting: Setting, without: Candidate, results: SeriesResults) -> tuple[Effect, ...]:
+        """What a setting adds to the rest of the winner, in words that hold for all settings together (Holm)."""
+        raw = {
+            f"{other.name} {goal.label}": contrast.p_value
+            for other in self._settings
+            if other.without is not None and not self._is_inactive(other)
+            for goal in self._space.goals
+            if (contrast := results.contrast(goal, self._winner, other.without)) is not None
+        }
+        adjusted = holm(raw)
+        mine = {goal.label: adjusted.get(f"{setting.name} {goal.label}", 1.0) for goal in self._space.goals}
+        return results.effects(self._winner, without, mine)
 
     def _reduced(self, kept: Sequence[Setting]) -> Candidate:
         """The winner without what was dropped; the winner itself where a rule of the space forbids the rest."""
@@ -165,8 +179,8 @@ class AblationPlan:
         kept = self._kept(series)
         minimal = self._reduced(kept)
         versus = results.effects(minimal, self._winner) if not _same(minimal, self._winner) else ()
-        if any(effect.finding is Finding.SLOWER for effect in versus):
-            # Together the dropped settings do carry something: nothing was proven superfluous.
+        if any(e.finding is Finding.SLOWER and abs(e.change or 0.0) >= self._asked for e in versus):
+            # Together the dropped settings do carry something that matters: nothing was proven superfluous.
             minimal = self._winner
         whole = _same(minimal, self._winner)
         rows = [
@@ -188,7 +202,7 @@ class AblationPlan:
     def _left_out(self, setting: Setting, results: SeriesResults, *, kept: bool) -> AblationRow:
         effects: tuple[Effect, ...] = ()
         if setting.without is not None and not self._is_inactive(setting):
-            effects = results.effects(self._winner, setting.without)
+            effects = self._effects_of(setting, setting.without, results)
         said = "; ".join(f"{knob}: {self._inactive[knob]}" for knob in setting.knobs if knob in self._inactive)
         return AblationRow(
             setting=setting.name,
