@@ -148,3 +148,23 @@ def test_a_failed_write_is_not_remembered(tuner: Run, folder: Path) -> None:
     tuner("export", "night", "-o", "no/such/folder/x.sh")
     with open_store(f"sqlite:///{folder}/tuner.db") as store:
         assert store.exports("night") == []
+
+
+def test_a_confirmed_configuration_is_exported_from_a_launch_that_was_measured(tuner: Run, folder: Path) -> None:
+    with open_store(f"sqlite:///{folder}/tuner.db") as store:
+        for trial, report in ((3, records.failed_report()), (4, records.measured_report(60.0, 2000.0))):
+            attempt = store.open_attempt(
+                "night",
+                trial=trial,
+                attempt=1,
+                purpose=Purpose.CONFIRM,
+                candidate=records.candidate(decode_steps=1),
+                run_dir=str(folder / "runs" / "night" / str(trial) / "1"),
+                owner="box:1:2:3",
+                ttl=30,
+                block=trial,
+            )
+            store.finish_attempt(attempt.id, report)
+    done = tuner("export", "night")
+    assert (done.code, done.err) == (0, "")
+    assert "study          night, trial " in done.out

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.domain.front import DEFAULT_PICK
+from tuner.domain.measurement import Measured
 from tuner.domain.study import AttemptRecord, StudyRecord
 
 CONFIRMED = "confirmed"
@@ -12,11 +13,18 @@ CONFIRMED = "confirmed"
 
 
 def resolved_pick(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: str) -> str:
-    """A pick that `Front.pick` knows: `confirmed` becomes the chosen trial's number, anything else stays."""
+    """A pick that `Front.pick` knows: `confirmed` becomes the number of a measured trial of the chosen configuration.
+
+    Of a measured one, because one launch of the chosen configuration may have failed: the first of a baseline, say.
+    Anything else stays.
+    """
     from tuner.study.confirm import confirmation_of
     from tuner.study.summary import baselines_of
 
     if pick != CONFIRMED:
         return pick
     found = confirmation_of(record.space, attempts, baselines_of(attempts))
-    return DEFAULT_PICK if found is None or not found.chosen.launches else str(found.chosen.trial)
+    if found is None:
+        return DEFAULT_PICK
+    measured = {a.trial for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)}
+    return next((str(trial) for trial in found.chosen.trials if trial in measured), DEFAULT_PICK)
