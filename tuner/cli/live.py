@@ -44,17 +44,14 @@ class StudyView:
         self._now: dict[int, tuple[float, str]] = {}
         self._seconds: list[float] = []
         self._done: set[int] = set()
-        self._live: Live | None = None
-
-    def attach(self, live: Live | None) -> None:
-        """Draw into a terminal's live area, or print lines when None."""
-        self._live = live
+        self.on_terminal = False
+        """Whether a terminal's live area draws this view; else one line is printed per event."""
 
     def notify(self, event: StudyEvent) -> None:
         """Take one event."""
         if isinstance(event, AttemptStarted):
             self._now[event.attempt.trial] = (time.monotonic(), "launching")
-            self._line(f"trial {event.attempt.trial}: {event.attempt.purpose.value}: {self._changes(event)}")
+            self._line(f"trial {event.attempt.trial}: {self._intent(event)}")
         elif isinstance(event, AttemptProgressed):
             since, before = self._now.get(event.attempt.trial, (time.monotonic(), ""))
             text = f"{event.event.phase.value} {event.event.text}".strip()
@@ -69,11 +66,9 @@ class StudyView:
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")
         elif isinstance(event, Noted):
             console().print(event.text, style="yellow", markup=False)
-        if self._live is not None:
-            self._live.update(self.render())
 
     def _line(self, text: str) -> None:
-        if self._live is None:
+        if not self.on_terminal:
             left = f" [{len(self._done)}/{self._budget}, {self._time_left()}]" if self._seconds else ""
             console().print(f"{time.strftime('%H:%M:%S')} {text}{left}", markup=False)
 
@@ -82,6 +77,11 @@ class StudyView:
             return "time left unknown"
         mean = sum(self._seconds) / len(self._seconds)
         return f"about {duration(mean * max(0, self._budget - len(self._done)))} left"
+
+    def _intent(self, event: AttemptStarted) -> str:
+        """`search: nccl_proto=LL`; the word `baseline` once where purpose and configuration are both the baseline."""
+        purpose, shown = event.attempt.purpose.value, self._changes(event)
+        return shown if shown == purpose else f"{purpose}: {shown}"
 
     def _changes(self, event: AttemptStarted | AttemptEnded) -> str:
         candidate = event.attempt.candidate
@@ -120,13 +120,14 @@ class StudyView:
                 table.add_row(trial, *self._values(outcome), self._changes(event), style=style)
         running = [
             Text(f"trial {trial}: {text} ({duration(time.monotonic() - since)})", style="dim")
-            for trial, (since, text) in self._now.items()
+            # A copy: this is drawn by another thread than the one that takes events.
+            for trial, (since, text) in list(self._now.items())
         ]
+        if not running and len(self._done) < self._budget:
+            running = [Text("preparing the next launch", style="dim")]
         label = f" ({SIMULATED})" if self._record.simulated else ""
         elapsed = duration(time.monotonic() - self._started)
-        foot = (
-            f"{self._record.name}{label}: {len(self._ended)} of {self._budget} launches, {elapsed}, {self._time_left()}"
-        )
+        foot = f"{self._record.name}{label}: {len(self._done)} of {self._budget} trials, {elapsed}, {self._time_left()}"
         return Group(table, *running, Text(foot, style="bold"))
 
 
@@ -150,8 +151,9 @@ def watching(prepared: Prepared, launches: int | None = None) -> Iterator[tuple[
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         if console().is_terminal:
-            with Live(view.render(), console=console(), refresh_per_second=4, transient=False) as live:
-                view.attach(live)
+            view.on_terminal = True
+            # Asked for by the refresh itself, so that the clocks run between events, too.
+            with Live(get_renderable=view.render, console=console(), refresh_per_second=4, transient=False):
                 yield view, stop
         else:
             yield view, stop

@@ -187,8 +187,10 @@ def _print(document: dict[str, Any]) -> None:
 
     hardware = document["hardware"]
     gpus = f"{hardware['gpus']} GPUs" if hardware["gpus"] else "no GPU"
-    wanted = [gpus, hardware["gpu_name"], hardware["compute_capability"]]
-    out().print(f"{document['name']}: {document['description']}", style="bold", markup=False)
+    capability = hardware["compute_capability"]
+    wanted = [gpus, hardware["gpu_name"], f"compute capability {capability}" if capability else None]
+    title = ": ".join(part for part in (document["name"], document["description"]) if part)
+    out().print(title, style="bold", markup=False)
     out().print(f"  model {document['model']}; {', '.join(w for w in wanted if w)}", markup=False)
     levels = ", ".join(map(str, document["levels"]))
     out().print(f"  objectives {', '.join(document['objectives'])}; load levels {levels}", markup=False)
