@@ -61,7 +61,8 @@ class Warm(BaseModel):
         modules: what that process imports; what a version does not have is left out.
         env: variables that forked servers get besides.
         fork_workers: processes that the engine asks to be spawned are forked too, or they would import all again.
-        reads_late: parts of library paths. These libraries hold names of variables, but read them when first used.
+        reads_late: part of a library's path → beginning of variables whose names it holds, but which it reads only
+            after the fork.
     """
 
     model_config = _FILE
@@ -69,10 +70,10 @@ class Warm(BaseModel):
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
     env: Mapping[EnvName, str] = {}
     fork_workers: bool = False
-    reads_late: tuple[str, ...] = ()
+    reads_late: Mapping[str, str] = {}
 
     def __hash__(self) -> int:
-        return hash((self.modules, tuple(self.env.items()), self.fork_workers, self.reads_late))
+        return hash((self.modules, tuple(self.env.items()), self.fork_workers, tuple(self.reads_late.items())))
 
 
 class EngineDefinition(BaseModel):

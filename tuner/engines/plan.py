@@ -12,12 +12,13 @@ from typing import Any
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
 from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
 from tuner.domain.values import FlagValue, Scalar, Value
 from tuner.engines.definition import EngineDefinition
-from tuner.errors import InternalError
+from tuner.errors import InternalError, UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,20 @@ def _env_text(value: Scalar) -> str:
     return str(int(value)) if isinstance(value, bool) else spell_number(value)
 
 
+def _refuse_denied(
+    engine: str, catalogue: FlagCatalogue, flags: Mapping[str, tuple[FlagValue, bool]], env: Mapping[str, str]
+) -> None:
+    """The last place where every setting of a launch is known, whichever file or default it came from."""
+    for name, (value, _) in flags.items():
+        spec = catalogue.find(name)
+        single = value if not isinstance(value, tuple) else None
+        if (entry := denied_flag(engine, spec.name if spec is not None else name, single)) is not None:
+            raise UserError(f"{name} is not launched: {entry.reason}", hint=entry.hint)
+    for name, text in env.items():
+        if (entry := denied_env(name, text)) is not None:
+            raise UserError(f"{name}={text} is not launched: {entry.reason}", hint=entry.hint)
+
+
 def build_plan(
     definition: EngineDefinition,
     catalogue: FlagCatalogue,
@@ -107,6 +122,9 @@ def build_plan(
     """The launch of one candidate.
 
     Knobs win over fixed settings of the same name; an unset knob removes nothing that the space fixes.
+
+    Raises:
+        UserError: a setting reaches NVLink multicast (`domain/denied.py`), wherever it comes from.
     """
     engine_space = space.engines[candidate.engine]
     knobs = space.knobs_of(candidate.engine)
@@ -137,7 +155,9 @@ def build_plan(
             argv += [side.flag, str(port)]
     for name, (given, split) in flags.items():
         argv += _flag_arguments(name, given, catalogue, split=split)
+    _refuse_denied(candidate.engine, catalogue, flags, env)
     if place.gpus:
+        env |= {name: value for name, value in KEPT_ENV.items() if name not in env}
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.gpus))
     return LaunchPlan(
         engine=candidate.engine,

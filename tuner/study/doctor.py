@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
+from tuner.domain.denied import DENIED_ENV, DENIED_FLAGS, KEPT_ENV
 from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, TunerError
@@ -53,6 +54,7 @@ def examine(storage: str | None = None) -> list[Check]:
             "machine", State.OK, f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:.0f} GiB, {machine.kernel}"
         ),
         *_gpus(machine),
+        _denied(),
         *_environment(machine),
         *_engines(),
         _ports(),
@@ -76,6 +78,15 @@ def _gpus(machine: MachineFacts) -> Iterator[Check]:
         yield Check(f"GPU {gpu.index}", State.WARN if busy else State.OK, text, advice)
     if machine.links:
         yield Check("topology", State.OK, ", ".join(f"{pair} {link}" for pair, link in machine.links.items()))
+
+
+def _denied() -> Check:
+    """What no space, flag or default of a launch can turn on."""
+    flags = sorted({entry.name for entries in DENIED_FLAGS.values() for entry in entries})
+    variables = sorted({entry.name for entry in DENIED_ENV} - set(KEPT_ENV))
+    kept = ", ".join(f"{name}={value}" for name, value in KEPT_ENV.items())
+    denied = ", ".join((*variables, *flags))
+    return Check("NVLink multicast", State.OK, f"kept off: {kept}; denied where they reach it: {denied}")
 
 
 def _environment(machine: MachineFacts) -> Iterator[Check]:

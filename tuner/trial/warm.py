@@ -157,7 +157,8 @@ class WarmParent:
     def _reader_of(self, name: str) -> str | None:
         """A loaded file whose bytes hold the name, unless it is known to read its variables later."""
         if name not in self._suspects:
-            files = [file for file in self.imported.files if not any(part in file for part in self._warm.reads_late)]
+            late = [part for part, beginning in self._warm.reads_late.items() if name.startswith(beginning)]
+            files = (file for file in self.imported.files if not any(part in file for part in late))
             self._suspects[name] = next((file for file in files if _holds(file, name.encode())), None)
         return self._suspects[name]
 

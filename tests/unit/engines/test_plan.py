@@ -8,10 +8,12 @@ import pytest
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.denied import KEPT_ENV
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
 from tuner.engines.definition import EngineDefinition
 from tuner.engines.plan import FixedSettings, Place, build_plan
+from tuner.errors import UserError
 
 FLAGS = [
     {"name": "--tp-size", "aliases": ["--tp"], "kind": "value", "type": "int", "choices": None, "default": 1},
@@ -141,3 +143,32 @@ def test_a_knob_wins_over_a_fixed_flag_and_a_fixed_list_is_spread() -> None:
     fixed = FixedSettings({"--tp-size": 8, "--graph-bs": (1, 2)})
     found = build_plan(definition, CATALOGUE, space, Candidate("toy", {"tp": 2}), fixed, PLACE)
     assert settings_of(found) == ["--tp-size", "2", "--graph-bs", "1", "2"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [("NCCL_NVLS_ENABLE", "1"), ("NCCL_ALGO", "NVLS"), ("VLLM_FLASHINFER_ALLREDUCE_BACKEND", "auto")],
+)
+def test_a_variable_that_reaches_multicast_is_not_launched_wherever_it_comes_from(variable: str, value: str) -> None:
+    with pytest.raises(UserError, match=f"{variable}={value} is not launched"):
+        plan({"k": {"values": [value, None], "env": variable}}, {"k": value})
+    with pytest.raises(UserError, match=f"{variable}={value} is not launched"):
+        plan({}, {}, env={variable: value})
+
+
+def test_a_flag_that_reaches_multicast_is_not_launched() -> None:
+    definition = EngineDefinition.model_validate({"name": "sglang", "title": "S", "command": ["serve"]})
+    space = Space.model_validate({"name": "s", "model": "org/model", "engines": {"sglang": {}}})
+    candidate = Candidate.of(space, "sglang", {})
+    for flags in ({"--enable-symm-mem": True}, {"--flashinfer-allreduce-fusion-backend": "auto"}):
+        with pytest.raises(UserError, match="is not launched"):
+            build_plan(definition, CATALOGUE, space, candidate, FixedSettings(flags), PLACE)
+    build_plan(definition, CATALOGUE, space, candidate, FixedSettings({"--enable-symm-mem": False}), PLACE)
+
+
+def test_a_launch_on_gpus_keeps_multicast_off_though_its_engine_does_not_say_so() -> None:
+    definition = EngineDefinition.model_validate({"name": "toy", "title": "Toy", "command": ["toy"]})
+    space = Space.model_validate({"name": "s", "model": "org/model", "engines": {"toy": {}}})
+    place = Place("127.0.0.1", 8123, gpus=(0, 1))
+    found = build_plan(definition, CATALOGUE, space, Candidate.of(space, "toy", {}), FixedSettings(), place)
+    assert KEPT_ENV.items() <= found.env.items()
