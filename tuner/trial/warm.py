@@ -46,7 +46,7 @@ class Imported:
     Attributes:
         seconds: how long the imports took.
         read: variables that Python code asked for meanwhile.
-        listed: files of packages that looked at the whole environment.
+        listed: modules that looked at the whole environment.
         unfit: what makes the process unfit for forking.
         files: its program and loaded libraries.
         missing: modules that could not be imported → reason.
@@ -150,9 +150,9 @@ class WarmParent:
                 raise ColdError(f"{name} may be read when {Path(library).name} is loaded")
 
     def _lister(self) -> str | None:
-        """A file of the engine that looked at all variables; utilities that do so look for their own prefix."""
-        packages = {f"/{module.partition('.')[0]}/" for module in self._warm.modules}
-        return next((file for file in self.imported.listed if any(part in file for part in packages)), None)
+        """A module of the engine that looked at all variables; utilities that do so look for their own prefix."""
+        packages = {module.partition(".")[0] for module in self._warm.modules}
+        return next((name for name in self.imported.listed if name.partition(".")[0] in packages), None)
 
     def _reader_of(self, name: str) -> str | None:
         """A loaded file whose bytes hold the name, unless it is known to read its variables later."""

@@ -54,7 +54,7 @@ class _Spied(type(os.environ)):  # type: ignore[misc]
     def __iter__(self) -> Any:
         # The values that the same line asks for next belong to the listing, and are no questions of their own.
         _listing.add(_place(sys._getframe(1)))
-        _listed.add(_package_file(sys._getframe(1)))
+        _listed.add(_module(sys._getframe(1)))
         return super().__iter__()
 
     def copy(self) -> Any:
@@ -74,13 +74,13 @@ def _place(frame: FrameType | None) -> tuple[str, int]:
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
 
 
-def _package_file(frame: FrameType | None) -> str:
-    """The file, outside the standard library, on whose behalf the whole environment is looked at."""
+def _module(frame: FrameType | None) -> str:
+    """The module, outside the standard library, on whose behalf the whole environment is looked at."""
     library = str(Path(os.__file__).parent)
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith("<frozen") and (not name.startswith(library) or "-packages" in name):
-            return name
+        file = frame.f_code.co_filename
+        if not file.startswith("<frozen") and (not file.startswith(library) or "-packages" in file):
+            return str(frame.f_globals.get("__name__", file))
         frame = frame.f_back
     return ""
 
