@@ -10,7 +10,11 @@ import psutil
 
 
 def this_process() -> str:
-    """`host:namespace:pid:start`; unique, because a pid that is used again has another start time (seconds)."""
+    """`host:namespace:pid:start`; unique, because a pid that is used again has another start.
+
+    The start counts from the kernel's boot where `/proc` tells it. A date would be reckoned from the boot date, which
+    moves when the clock is set: a living owner would then look like another process, and two would run one study.
+    """
     pid = os.getpid()
     return f"{_machine()}:{pid}:{_start(pid)}"
 
@@ -34,6 +38,15 @@ def _start(pid: int) -> str:
     process = psutil.Process(pid)
     if process.status() == psutil.STATUS_ZOMBIE:
         raise psutil.ZombieProcess(pid)
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")[:8]
+    except FileNotFoundError:
+        if not psutil.pid_exists(pid):
+            raise psutil.NoSuchProcess(pid) from None
+    else:
+        # proc_pid_stat(5): the name, in parentheses, may hold blanks; the start in clock ticks is field 22.
+        return f"{boot}+{stat.rpartition(b')')[2].split()[19].decode()}"
     return f"{process.create_time():.2f}"
 
 

@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
+
+import psutil
+import pytest
 
 from tuner.store.owner import is_gone, this_process
 
@@ -33,3 +37,11 @@ def test_owners_on_other_machines_and_unknown_owners_may_be_alive() -> None:
     assert not is_gone(f"elsewhere:{rest}")
     assert not is_gone("somebody")
     assert not is_gone("")
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the kernel's own count needs /proc")
+def test_a_clock_that_was_set_does_not_make_a_living_owner_another_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = this_process()
+    set_forward = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: set_forward(process) + 3600)
+    assert not is_gone(owner)
