@@ -35,6 +35,25 @@ class AttemptState(StrEnum):
         return self in (AttemptState.MEASURED, AttemptState.FAILED)
 
 
+MAX_NAME_BYTES = 120
+
+
+def study_name_fault(name: str) -> str | None:
+    """Why a new study cannot have this name, or None.
+
+    A study's run directory has its name, messages print it, and commands take it as an argument.
+    """
+    if not name or name != name.strip():
+        return "it is empty, or begins or ends with a blank"
+    if name.startswith((".", "-")):
+        return f"it begins with {name[0]}"
+    if odd := next((c for c in name if c in "/\\" or not c.isprintable()), None):
+        return f"it holds {odd!r}"
+    if len(name.encode("utf-8")) > MAX_NAME_BYTES:
+        return f"it is longer than {MAX_NAME_BYTES} bytes"
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Lease:
     """Who works on something, and until when that is believed without a sign of life.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
-from tuner.domain.study import ExportRecord, Lease, StudyRecord, StudyState
+from tuner.domain.study import ExportRecord, Lease, StudyRecord, StudyState, study_name_fault
 from tuner.errors import StudyError
 from tuner.store import codec
 from tuner.store.owner import is_gone
@@ -20,8 +20,10 @@ class Studies(Transactions):
         """Remember a new study.
 
         Raises:
-            StudyError: the name is taken.
+            StudyError: the name is taken, or cannot be one.
         """
+        if fault := study_name_fault(record.name):
+            raise StudyError(f"no study can be called {record.name!r}: {fault}", hint="choose another --name")
 
         def work(session: Session) -> None:
             taken = session.scalar(select(StudyRow).where(StudyRow.name == record.name))
