@@ -8,6 +8,7 @@ with a file is a `Problem` with line and column; all duplicate keys of a file ar
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +28,9 @@ MAX_DEPTH = 60
 
 Path_ = tuple[str | int, ...]
 _CORE = "tag:yaml.org,2002:"
+# Escapes can write them, but no argument or variable of a program can hold NUL, and no file half a surrogate pair.
+_NO_TEXT = re.compile("[\\0\\ud800-\\udfff]")
+_NO_TEXT_MESSAGE = "holds NUL or half a surrogate pair, which no program can be given"
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,9 @@ def parse_all(text: str, file: str, *, literal: bool = False) -> list[Document]:
         raise SpecError([Problem(file, 0, 0, "", f"is not YAML: {str(error).splitlines()[0]}")]) from error
     except RecursionError:
         _refuse(file, "is nested too deeply")
+    except (OverflowError, ValueError):
+        # ruamel hands the number of an escape (`"\\UFFFFFFFF"`) to `chr` unchecked.
+        _refuse(file, "holds an escape that names no character")
     return [_Builder(text, file, literal).document(node) for node in nodes] or [Document(file, text, None)]
 
 
@@ -244,6 +251,9 @@ class _Builder:
                 self._complain(key_node, path, "a key must be a single word or text")
                 continue
             key = key_node.value
+            if _NO_TEXT.search(key):
+                self._complain(key_node, path, _NO_TEXT_MESSAGE)
+                continue
             if key_node.tag == f"{_CORE}merge":
                 merges.append(value_node)
                 continue
@@ -270,6 +280,9 @@ class _Builder:
 
     def _scalar(self, node: ScalarNode, path: Path_) -> Any:
         tag, text = str(node.tag), str(node.value)
+        if _NO_TEXT.search(text):
+            self._complain(node, path, _NO_TEXT_MESSAGE)
+            return None
         plain = node.style is None
         if plain:
             self._plain.add(path)

@@ -167,3 +167,9 @@ class TestFiles:
         document = yamlfile.load(tmp_path / "w.yaml")
         assert document.data == {"a": 1, "b": "x"}
         assert document.locate(("b",)).source_line == "b: x"
+
+
+@pytest.mark.parametrize("text", ['a: "\\UFFFFFFFF"', 'a: "\\U00110000"', 'a: "\\ud800"', 'a: "x\\0y"', '"\\ud800": 1'])
+def test_escapes_for_what_no_program_can_be_given_are_refused(text: str) -> None:
+    with pytest.raises(SpecError):
+        yamlfile.parse(text, "f.yaml")

@@ -23,6 +23,8 @@ _TOKEN = re.compile(
     r"""\s*(?:(?P<op>==|!=|<=|>=|<|>|\(|\)|\[|\]|,)|"(?P<dq>[^"]*)"|'(?P<sq>[^']*)'|(?P<word>[^\s()\[\],"'=!<>]+))"""
 )
 _WORDS: dict[str, Value] = {"on": True, "off": False, "true": True, "false": False, UNSET_WORD: None}
+MAX_DEPTH = 50
+"""Parentheses and `not` inside each other; more is no condition that a person wrote."""
 _KEYWORDS = frozenset({"and", "or", "not", "in"})
 _ORDER: dict[str, Callable[[float | str, float | str], bool]] = {
     "<": lambda a, b: a < b,  # type: ignore[operator]
@@ -127,8 +129,8 @@ class _Token:
 
 
 def _tokens(text: str) -> list[_Token]:
-    found, position = [], 0
-    while text[position:].strip():
+    found, position, end = [], 0, len(text.rstrip())
+    while position < end:
         match = _TOKEN.match(text, position)
         if match is None:
             offset = position + len(text[position:]) - len(text[position:].lstrip())
@@ -144,6 +146,7 @@ class _Parser:
         self._end = len(text)
         self._tokens = _tokens(text)
         self._next = 0
+        self._depth = 0
 
     def parse(self) -> Condition:
         condition = self._junction("or")
@@ -180,15 +183,19 @@ class _Parser:
         return terms[0] if len(terms) == 1 else Junction(word, tuple(terms))
 
     def _term(self) -> Condition:
-        if self._at("not"):
-            self._next += 1
-            return Negation(self._term())
-        if self._at("("):
-            self._next += 1
-            inner = self._junction("or")
+        if not self._at("not", "("):
+            return self._comparison()
+        token = self._take("a term")
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            raise ConditionSyntaxError(f"nested more than {MAX_DEPTH} levels deep", token.offset)
+        if token.text == "not":
+            term: Condition = Negation(self._term())
+        else:
+            term = self._junction("or")
             self._expect(")")
-            return inner
-        return self._comparison()
+        self._depth -= 1
+        return term
 
     def _comparison(self) -> Comparison:
         name = self._take("a knob name")

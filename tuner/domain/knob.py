@@ -28,6 +28,8 @@ KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_n
 FlagName = Annotated[str, Field(pattern=r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$")]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 LOG_GRID_POINTS = 12
+MAX_INT = 2**63 - 1
+"""No engine's flag takes a larger integer."""
 MAX_GRID_POINTS = 256
 
 
@@ -177,9 +179,9 @@ class _Range(BaseModel):
 class IntRange(_Range):
     """Integers from `low` to `high`, both included, by `step` or at equal ratios (`log`)."""
 
-    low: int
-    high: int
-    step: int | None = None
+    low: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
+    high: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
+    step: Annotated[int, Field(le=MAX_INT)] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -191,9 +193,10 @@ class IntRange(_Range):
         """The values, ascending; at most `MAX_GRID_POINTS` of them, spread over the range."""
         if self.log:
             return tuple(sorted({round(p) for p in _geometric(self.low, self.high)}))
-        every = range(self.low, self.high + 1, self.step or 1)
-        stride = math.ceil(len(every) / MAX_GRID_POINTS)
-        return tuple(every[::stride])
+        step = self.step or 1
+        count = (self.high - self.low) // step + 1
+        stride = -(-count // MAX_GRID_POINTS)
+        return tuple(range(self.low, self.high + 1, step * stride))
 
     def contains(self, value: Value) -> bool:
         """Whether the integer lies in the range and on its steps."""
@@ -212,6 +215,8 @@ class FloatRange(_Range):
     @model_validator(mode="after")
     def _ordered(self) -> Self:
         self._check(self.low, self.high, self.step)
+        if not math.isfinite(self.high - self.low) or (self.log and not math.isfinite(self.high / self.low)):
+            raise ValueError(f"the range from {self.low} to {self.high} is too wide to be divided")
         return self
 
     @cached_property
@@ -220,7 +225,7 @@ class FloatRange(_Range):
         if self.log:
             return tuple(_geometric(self.low, self.high))
         step = self.step or (self.high - self.low) / (LOG_GRID_POINTS - 1) or 1.0
-        count = min(MAX_GRID_POINTS, int((self.high - self.low) / step + 1e-9) + 1)
+        count = int(min(MAX_GRID_POINTS - 1, (self.high - self.low) / step + 1e-9)) + 1
         return tuple(round(self.low + index * step, 10) for index in range(count))
 
     def contains(self, value: Value) -> bool:

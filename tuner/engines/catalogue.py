@@ -12,12 +12,14 @@ from tuner.engines.definition import engine_names
 from tuner.errors import UserError
 from tuner.resources import launchers_dir
 
+_LONGEST_NUMBER = 9  # digits; what is longer is no version number
+
 
 def _order(version: str) -> tuple[int, ...]:
     """Sort key of a version: its leading numbers (`0.5.10.post1` → 0, 5, 10)."""
     numbers = []
     for part in version.split("."):
-        if not part.isdigit():
+        if not part.isdecimal() or len(part) > _LONGEST_NUMBER:
             break
         numbers.append(int(part))
     return tuple(numbers)

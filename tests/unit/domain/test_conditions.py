@@ -117,3 +117,15 @@ def test_a_condition_written_out_again_means_the_same(text: str, assignment: dic
 @given(_conditions, st.fixed_dictionaries({"a": _values, "b": _values, "c": _values}))
 def test_a_negation_is_the_opposite(text: str, assignment: dict[str, Value]) -> None:
     assert parse_condition(f"not ({text})").holds(assignment) is not parse_condition(text).holds(assignment)
+
+
+@pytest.mark.parametrize("text", ["(" * 5000 + "a == 1" + ")" * 5000, "not " * 5000 + "a == 1"])
+def test_endless_nesting_is_an_error_of_the_text_and_not_of_the_program(text: str) -> None:
+    with pytest.raises(ConditionSyntaxError, match="nested more than"):
+        parse_condition(text)
+
+
+def test_many_terms_beside_each_other_are_no_nesting() -> None:
+    condition = parse_condition(" or ".join(f"(a == {number})" for number in range(200)))
+    assert condition.holds({"a": 199})
+    assert not condition.holds({"a": 200})

@@ -113,3 +113,26 @@ def test_numbers_and_ordered_categories_have_neighbours() -> None:
     assert knob(values=[1, 2], ordered=True).ordinal
     assert not knob(values=[1, 2]).ordinal
     assert not knob(switch=True).ordinal
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        {"low": -1e308, "high": 1e308},
+        {"low": 1e-320, "high": 1e300, "log": True},
+    ],
+)
+def test_a_float_range_too_wide_for_arithmetic_is_refused(bounds: dict[str, float]) -> None:
+    with pytest.raises(ValidationError, match="too wide"):
+        Knob.model_validate({"env": "A", "float": bounds})
+
+
+def test_a_step_far_below_the_range_still_gives_a_bounded_grid() -> None:
+    assert len(Knob.model_validate({"env": "A", "float": {"low": 0, "high": 1, "step": 1e-320}}).grid) == 256
+
+
+def test_the_largest_integers_are_cut_into_a_bounded_grid_and_larger_ones_are_refused() -> None:
+    widest = Knob.model_validate({"env": "A", "int": {"low": -(2**63) + 1, "high": 2**63 - 1}})
+    assert 128 <= len(widest.grid) <= 256
+    with pytest.raises(ValidationError):
+        Knob.model_validate({"env": "A", "int": {"low": 0, "high": 10**30}})
