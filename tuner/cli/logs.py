@@ -33,16 +33,18 @@ def _hide_secrets(_logger: object, _method: str, event: MutableMapping[str, Any]
 
 
 def configure_logging() -> None:
-    """Send structlog and the standard library's warnings to the log file (none, if its folder cannot be written)."""
+    """Send structlog and the standard library's warnings to the log file (none, if it cannot be written)."""
     import structlog
 
+    # A log that fails later (full disk, a folder that may not be written) must not print tracebacks into the view.
+    logging.raiseExceptions = False
     handler: logging.Handler
     try:
         log_file().parent.mkdir(parents=True, exist_ok=True)
         handler = logging.handlers.RotatingFileHandler(
             log_file(), maxBytes=_MAX_BYTES, backupCount=_KEPT_FILES, encoding="utf-8", delay=True
         )
-    except OSError:
+    except (OSError, RuntimeError):  # RuntimeError: this user has no home folder
         handler = logging.NullHandler()
     shared: list[Any] = [
         structlog.stdlib.add_log_level,

@@ -23,6 +23,7 @@ OtherMachineOption = Annotated[
 ]
 
 _DURATION = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>s|m|h|d)?")
+_LONGEST = 1e9
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, None: 1}
 
 
@@ -30,9 +31,9 @@ def duration_s(text: str) -> float:
     """Seconds from `90`, `90s`, `15m`, `2h`, `1d`.
 
     Raises:
-        typer.BadParameter: anything else, and zero.
+        typer.BadParameter: anything else, zero, and what is beyond any study.
     """
     match = _DURATION.fullmatch(text.strip().lower())
-    if match is None or float(match["number"]) == 0:
+    if match is None or not 0 < float(match["number"]) < _LONGEST:
         raise typer.BadParameter(f"{text!r} is no duration; write 90s, 15m, 2h or 1d")
     return float(match["number"]) * _SECONDS[match["unit"]]

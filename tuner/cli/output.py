@@ -28,7 +28,9 @@ def out() -> Console:
 
 def print_json(document: Any) -> None:
     """Write one JSON document to stdout; NaN and infinities are refused, since JSON has none."""
-    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    # Another encoding than UTF-8 may lack a character; JSON's own escapes never do.
+    plain = sys.stdout.encoding.lower().replace("-", "") != "utf8"
+    sys.stdout.write(json.dumps(document, indent=2, ensure_ascii=plain, allow_nan=False) + "\n")
 
 
 def print_error(message: str, hint: str | None = None) -> None:
