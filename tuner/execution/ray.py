@@ -23,6 +23,8 @@ from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
 _CONNECT_TIMEOUT_S = 60.0
 _PLACE_AGAIN_S = 1.0
 _REACH_TIMEOUT_S = 5.0
+_START_TRIES = 2
+"""Ray gives its own node 30 s to come up, which a busy machine may need more than once."""
 _TEARDOWN_GRACE_S = 60.0
 _EVENT_INTERVAL_S = 0.25
 
@@ -53,6 +55,15 @@ def _refuse_unreachable(address: str) -> None:
             f"Ray could not be joined at {address}: {error.strerror or error}",
             hint="check --ray-address, or leave it out to start Ray on this machine",
         ) from error
+
+
+def _unfit(address: str | None, error: Exception) -> MachineUnfit:
+    what = "started locally" if address is None else f"joined at {address}"
+    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    hint = "check --ray-address, or leave it out to start Ray here"
+    if address is None:
+        hint = "a busy machine, a full disk or little memory make Ray slow to start: look at them, then try again"
+    return MachineUnfit(f"Ray could not be {what}: {reason}", hint=hint)
 
 
 class TrialWorker:
@@ -100,11 +111,11 @@ class _Slot:
     seen: list[TrialEvent] = field(default_factory=list)
 
 
-def _lost(error: Exception, last: TrialEvent | None) -> TrialReport:
+def _lost(error: Exception, last: TrialEvent | None, *, detail: str) -> TrialReport:
+    """The report of a trial that yielded none; Ray puts the remote traceback first and the exception last."""
     phase = last.phase if last is not None else Phase.PREFLIGHT
-    first_line = str(error).strip().splitlines()[0] if str(error).strip() else ""
-    evidence = (f"{type(error).__name__}: {first_line}",)
-    detail = "the worker that ran this trial died"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    evidence = tuple(dict.fromkeys([f"{type(error).__name__}: {lines[0]}", lines[-1]])) if lines else (repr(error),)
     return TrialReport(Failure(FailureClass.LOST_WORKER, phase, evidence, detail=detail), plan=None)
 
 
@@ -144,20 +155,20 @@ class RayExecutor:
         if address is not None:
             _refuse_unreachable(address)
         quiet = {"log_to_driver": False, "configure_logging": False, "ignore_reinit_error": True}
-        try:
-            if address is None:
-                # A tuner that runs inside a Ray job must not join that cluster by accident.
-                os.environ.pop("RAY_ADDRESS", None)
-                ray.init(num_gpus=local_gpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
-            else:
-                ray.init(address=address, **quiet)
-        except (ConnectionError, RuntimeError, ValueError, OSError, TimeoutError) as error:
-            where = "locally" if address is None else f"at {address}"
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise MachineUnfit(
-                f"Ray could not be {'started' if address is None else 'joined'} {where}: {reason}",
-                hint="check --ray-address, or leave it out to start Ray on this machine",
-            ) from error
+        for tries_left in reversed(range(_START_TRIES if address is None else 1)):
+            try:
+                if address is None:
+                    # A tuner that runs inside a Ray job must not join that cluster by accident.
+                    os.environ.pop("RAY_ADDRESS", None)
+                    ray.init(num_gpus=local_gpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+                else:
+                    ray.init(address=address, **quiet)
+                return
+            except Exception as error:
+                # Nothing narrower will do: Ray raises a bare Exception when its node is slow to start.
+                ray.shutdown()
+                if not tries_left:
+                    raise _unfit(address, error) from error
 
     def _refuse_too_few_gpus(self) -> None:
         import ray
@@ -270,11 +281,11 @@ class RayExecutor:
             report = ray.get(slot.result)
         except ray.exceptions.RayTaskError as error:
             # The runner itself broke: a defect of tuner, told as such and not as the candidate's fault.
-            return _lost(error, last)
+            return _lost(error, last, detail="tuner itself failed while it ran this trial")
         except ray.exceptions.RayError as error:
             slot.actor = self._new_actor()
             slot.pending_events = None
-            return _lost(error, last)
+            return _lost(error, last, detail="the worker that ran this trial died")
         assert isinstance(report, TrialReport)
         return report
 
