@@ -34,6 +34,8 @@ def start_server(
         LaunchRefused: if the program cannot be executed at all.
     """
     run_dir = Path(request.run_dir)
+    # The parent's log lies beside the attempts, and may be the first file of its trial.
+    run_dir.mkdir(parents=True, exist_ok=True)
     if not request.warm:
         return launch(plan, run_dir, holds=holds, gpus=gpus), "launch: plain"
     try:
