@@ -43,7 +43,9 @@ PYTHON
 
 program() { # program ENVIRONMENT NAME MODULE FUNCTION
   local path=$base/$1/bin/$2
-  printf '#!%s\nimport sys\nfrom %s import %s\nsys.exit(%s())\n' "$base/$1/bin/python" "$3" "$4" "$4" > "$path"
+  # Processes that the engine spawns import this file again and must not run it.
+  printf '#!%s\nimport sys\nfrom %s import %s\nif __name__ == "__main__":\n    sys.exit(%s())\n' \
+    "$base/$1/bin/python" "$3" "$4" "$4" > "$path"
   chmod 755 "$path"
 }
 
