@@ -12,6 +12,7 @@ from tuner.cli import bench, dashboard, doctor, engine, export, space, study, ve
 from tuner.cli.logs import log_file
 from tuner.cli.output import console, print_error
 from tuner.errors import InternalError, SpecError, Stopped, TunerError
+from tuner.secrets import redact
 
 app = typer.Typer(
     name="tuner",
@@ -50,7 +51,7 @@ def _report(error: TunerError) -> int:
         for problem in error.problems:
             print_error(f"{problem}")
             if problem.source_line:
-                console().print(f"    {problem.source_line}", markup=False)
+                console().print(f"    {redact(problem.source_line)}", markup=False)
                 console().print(f"    {' ' * (problem.column - 1)}^", markup=False)
     else:
         print_error(error.message, error.hint)

@@ -18,7 +18,7 @@ from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.findings import Findings, Place
 from tuner.spec.fitting import Unfit, fit, means_off, pop_key
-from tuner.spec.settings import OWN_FLAGS, Landing, knob_place, landing_of, resolve_flag, secret_in_file
+from tuner.spec.settings import OWN_FLAGS, Landing, holds_secret, knob_place, landing_of, resolve_flag, secret_in_file
 from tuner.yamlfile import Document
 
 _NODE_COUNTS = frozenset({"--nnodes"})
@@ -174,7 +174,7 @@ class _Split:
             spec, landing = resolve_flag(self._catalogue, flag)
             if landing.name in OWN_FLAGS or landing.name in given:
                 continue
-            if is_secret_name(flag) and text is not True:
+            if text is not True and holds_secret(flag, str(text)):
                 self._error(*secret_in_file(flag))
                 continue
             if spec is None:
@@ -245,6 +245,8 @@ class _Split:
                     self._error(*secret_in_file(variable))
                 else:
                     self._findings.warn(self._place, f"{variable} is left out: secrets come from your environment")
+            elif holds_secret(variable, text):
+                self._error(*secret_in_file(variable))
             elif variable in KEPT_ENV:
                 if text != KEPT_ENV[variable]:
                     self._error(f"{variable}={text} is not allowed; every launch keeps {KEPT_ENV[variable]}")

@@ -11,7 +11,7 @@ from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
 from tuner.domain.values import Scalar, Value, spell
-from tuner.secrets import is_secret_name
+from tuner.secrets import is_secret_name, redact
 from tuner.spec.findings import Findings, Place
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
@@ -71,6 +71,10 @@ def check_settings(
     possible = {name: knob for name, knob in knobs.items() if reach is None or _can_be_active(reach, name)}
     for name, knob in possible.items():
         place = knob_place(space, engine, name)
+        for value_place, value in _values(knob, place):
+            # The store knows a value by its knob, the launch by where it lands.
+            if holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value):
+                findings.error(value_place, *secret_in_file(name))
         if knob.env is not None:
             for value_place, value in _values(knob, place):
                 _check_variable(space, knob.env, _landed(knob, value), value_place, findings)
@@ -151,6 +155,14 @@ def _check_variable(space: Space, name: str, value: Value, place: Place, finding
         note(place, f"{name}={spell(value)}: {remark.message}", remark.hint)
 
 
+def holds_secret(name: str, value: object) -> bool:
+    """Whether a text is a secret by its name or by its looks (a password in a URL, a well-known form of key).
+
+    The store hides such a text; a resumed study would then launch something else than it began with.
+    """
+    return isinstance(value, str) and value != "" and (is_secret_name(name) or redact(value) != value)
+
+
 def secret_in_file(name: str) -> tuple[str, str]:
     """Message and hint for a secret that is written down where it would be stored with every study."""
     return f"{name} would be stored with the study in clear", "take it out; set it in the environment of tuner instead"
@@ -166,13 +178,13 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
         if spec.name in seen and "." not in flag:
             findings.error(place, f"{spec.name} is given twice", key=True)
         seen.add(spec.name)
-        if is_secret_name(spec.name) and isinstance(value, str):
+        if any(holds_secret(spec.name, one) for one in (value if isinstance(value, tuple) else (value,))):
             findings.error(place, *secret_in_file(spec.name))
         for one in value if isinstance(value, tuple) else (value,):
             _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings)
     for name, text in space.engines[engine].env.items():
         place = ("engines", engine, "env", name)
-        if is_secret_name(name) and text != "":
+        if holds_secret(name, str(text)):
             findings.error(place, *secret_in_file(name))
         _check_variable(space, name, text, place, findings)
 
