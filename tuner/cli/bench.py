@@ -14,7 +14,7 @@ import typer
 
 from tuner.cli.options import JsonOption
 from tuner.cli.output import console, out, print_json
-from tuner.errors import UsageError
+from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from tuner.domain.measurement import LevelResult, Metric
@@ -74,7 +74,7 @@ def bench(
     Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
     before is still given.
     """
-    from tuner.loadgen.ask import served_models
+    from tuner.loadgen.ask import served_models, unreachable
     from tuner.loadgen.target import Target
     from tuner.trial.protocol import MeasurementFailed, measure
 
@@ -101,6 +101,8 @@ def bench(
     target = Target.parse(url, headers)
     name = model or next(iter(served_models(target)), None)
     if name is None:
+        if (reason := unreachable(target)) is not None:
+            raise UserError(f"nobody answers at {url}: {reason}", hint="is the server running, and is the port right?")
         raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
     chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     failed: MeasurementFailed | None = None

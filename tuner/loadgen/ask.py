@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import re
+import socket
 from dataclasses import dataclass
 
 from tuner.loadgen.target import Target
@@ -34,6 +35,15 @@ def get(target: Target, path: str) -> str | None:
     finally:
         connection.close()
     return text if answer.status == 200 else None
+
+
+def unreachable(target: Target) -> str | None:
+    """Why no connection to the server is to be had, or None when it takes one."""
+    try:
+        socket.create_connection((target.host, target.port), timeout=_TIMEOUT_S).close()
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
 
 
 def served_models(target: Target) -> tuple[str, ...]:

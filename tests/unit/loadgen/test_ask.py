@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tuner.loadgen.ask import CacheCounters, cache_counters, served_models
+from tuner.loadgen.ask import CacheCounters, cache_counters, served_models, unreachable
 from tuner.loadgen.target import Target
 
 VLLM = """# HELP vllm:prefix_cache_queries_total tokens asked
@@ -75,3 +76,12 @@ def test_the_share_is_of_what_was_asked_since() -> None:
     before = CacheCounters(100, 1000)
     assert CacheCounters(150, 2000).share_since(before) == pytest.approx(0.05)
     assert before.share_since(before) is None
+
+
+def test_a_closed_port_is_told_apart_from_a_server_that_says_nothing() -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        address = f"http://127.0.0.1:{listening.getsockname()[1]}"
+        assert unreachable(Target.parse(address)) == "Connection refused"  # bound, but nobody listens
+        listening.listen()
+        assert unreachable(Target.parse(address)) is None
