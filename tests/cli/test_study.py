@@ -195,10 +195,10 @@ def test_a_killed_coordinator_leaves_no_server_and_resume_finishes_with_every_tr
     assert measured_in(folder) == 5 >= before
 
 
-def test_ctrl_c_once_finishes_the_running_trial_and_twice_tears_it_down(folder: Path) -> None:
+def test_ctrl_c_or_sigterm_once_finishes_the_running_trial_and_twice_tears_it_down(folder: Path) -> None:
     study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
     wait_for("a running server", lambda: servers(folder))
-    os.kill(study.pid, signal.SIGINT)
+    os.kill(study.pid, signal.SIGTERM)
     assert study.wait(PATIENCE_S) == 130
     rows = trials(folder, "night")
     assert [row["state"] for row in rows] == ["measured"]

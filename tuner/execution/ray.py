@@ -7,11 +7,13 @@ runs, so two trials never share one. The actor that dies (node lost, out of memo
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -55,6 +57,17 @@ def _refuse_unreachable(address: str) -> None:
             f"Ray could not be joined at {address}: {error.strerror or error}",
             hint="check --ray-address, or leave it out to start Ray on this machine",
         ) from error
+
+
+@contextmanager
+def _own_sigterm() -> Iterator[None]:
+    """Keep the caller's SIGTERM handler: Ray puts its own in its place, which ends the process at once."""
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if threading.current_thread() is threading.main_thread() and before is not None:
+            signal.signal(signal.SIGTERM, before)
 
 
 def _unfit(address: str | None, error: Exception) -> MachineUnfit:
@@ -150,11 +163,16 @@ class RayExecutor:
     def _connect(self, address: str | None, local_gpus: int | None) -> None:
         for name, value in _RAY_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
-        import ray
 
         if address is not None:
             _refuse_unreachable(address)
         quiet = {"log_to_driver": False, "configure_logging": False, "ignore_reinit_error": True}
+        with _own_sigterm():
+            self._init_ray(address, local_gpus, quiet)
+
+    def _init_ray(self, address: str | None, local_gpus: int | None, quiet: Mapping[str, bool]) -> None:
+        import ray
+
         for tries_left in reversed(range(_START_TRIES if address is None else 1)):
             try:
                 if address is None:
