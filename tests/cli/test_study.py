@@ -32,7 +32,7 @@ knobs:
   nccl_proto: {values: [unset, LL, LL128, Simple], env: NCCL_PROTO}
   decode_steps: {int: {low: 1, high: 8, log: true}, flag: --num-continuous-decode-steps, default: 1}
 workload: {input_tokens: 64, output_tokens: 16, levels: [1, 4], repeats: 1, single_stream_max_requests: 6}
-budget: {trials: 5, baseline_launches: 2, launch_timeout_s: 20}
+budget: {trials: 5, baseline_launches: 2, launch_timeout_s: 90}
 """
 
 

@@ -36,6 +36,14 @@ def _agrees(asked: Value, running: object) -> bool:
     return _plain(asked) == _plain(running)
 
 
+def _is_code(asked: Value, running: object) -> bool:
+    """Whether the server gives numbers for what was asked in a word, as it does for the members of an enumeration."""
+    if not isinstance(asked, str) or any(part.lstrip("-").isdigit() for part in asked.split()):
+        return False
+    parts = running if isinstance(running, list) else [running]
+    return bool(parts) and all(isinstance(part, int | float) and not isinstance(part, bool) for part in parts)
+
+
 def _names(knob: Knob, catalogue: FlagCatalogue) -> set[str]:
     """Names under which the server may report the knob."""
     if knob.key is not None:
@@ -73,9 +81,13 @@ def knob_activity(
             continue
         asked = (not value) if knob.inverted else value
         running = [item for spelling in _names(knob, catalogue) for item in reported.get(spelling, ())]
+        readable = [item for item in running if not _is_code(asked, item)]
         if not running:
             found.append(KnobActivity(name, Activity.UNKNOWN, _silence(knob, own_all_reduce)))
-        elif any(_agrees(asked, item) for item in running):
+        elif not readable:
+            reason = f"the server reports it as the code {running[0]}, which does not say"
+            found.append(KnobActivity(name, Activity.UNKNOWN, reason))
+        elif any(_agrees(asked, item) for item in readable):
             found.append(KnobActivity(name, Activity.ACTIVE))
         else:
             shown = spell(running[0]) if isinstance(running[0], bool | int | float | str) else str(running[0])

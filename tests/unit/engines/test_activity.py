@@ -71,3 +71,11 @@ def test_an_nccl_variable_behind_the_engines_own_all_reduce_says_whose_it_is() -
     (found,) = knob_activity(Candidate("toy", {"k": "LL"}), knobs, CATALOGUE, {}, "CUSTOM")
     assert found.state is Activity.UNKNOWN
     assert "own all-reduce (CUSTOM) comes first" in found.reason
+
+
+@pytest.mark.parametrize("code", [2, [2, 1]])
+def test_a_word_that_the_server_reports_as_a_number_is_neither_active_nor_inactive(code: object) -> None:
+    knob: dict[str, object] = {"values": ["FULL", "PIECEWISE"], "flag": "-cc", "key": "cudagraph_mode"}
+    state, reason = state_of(knob, "FULL", {"compilation_config": {"cudagraph_mode": code}})
+    assert state is Activity.UNKNOWN
+    assert "code" in reason
