@@ -18,9 +18,9 @@ import httpx
 import psutil
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TUNER = [str(Path(sys.executable).with_name("tuner"))]
-PATIENCE_S = 120.0
+PATIENCE_S = 280.0
 UNREACHABLE = "postgresql://u:hunter2@127.0.0.1:1/x"
 SPACE = """\
 name: tiny
