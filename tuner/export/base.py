@@ -12,7 +12,7 @@ from tuner.domain.measurement import SpreadKind
 from tuner.domain.recorded import Recorded, RecordedNumber
 from tuner.domain.space import Objective
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
-from tuner.domain.values import Value
+from tuner.domain.values import Value, readable
 from tuner.domain.workload import Workload
 from tuner.engines.definition import load_definition
 from tuner.errors import StudyError
@@ -30,9 +30,9 @@ class Number:
     def __str__(self) -> str:
         """`output_tok_s at C=128: 2320 tok/s, 95 % interval 2308–2332 within one launch, +12.1 % over the baseline`."""
         value = self.estimate
-        text = f"{self.goal.metric.value} at C={self.goal.level}: {value.center:.4g} {self.goal.metric.unit}"
+        text = f"{self.goal.metric.value} at C={self.goal.level}: {readable(value.center)} {self.goal.metric.unit}"
         if value.low is not None and value.high is not None:
-            text += f", 95 % interval {value.low:.4g}–{value.high:.4g} {_SPREAD_WORDS[value.spread_kind]}"
+            text += f", 95 % interval {readable(value.low)}–{readable(value.high)} {_SPREAD_WORDS[value.spread_kind]}"
         text += f", n={value.launches} launch{'es' if value.launches > 1 else ''}"
         if self.gain is not None:
             text += f", {(self.gain.ratio - 1) * 100:+.1f} % against the baseline"

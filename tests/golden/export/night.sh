@@ -6,8 +6,8 @@
 # measured       2027-01-15T08:00:00+00:00, tuner 0.1.0
 # model          /models/Kimi-K2.5
 # engine         sglang 0.5.23
-# result         output_tok_s at C=1: 90.04 tok/s, 95 % interval 89.1–91 from launch to launch, n=3 launches, +41.6 % against the baseline
-# result         output_tok_s at C=128: 2320 tok/s, n=1 launch
+# result         output_tok_s at C=1: 90.0 tok/s, 95 % interval 89.1–91.0 from launch to launch, n=3 launches, +41.6 % against the baseline
+# result         output_tok_s at C=128: 2,320 tok/s, n=1 launch
 # changed        nccl_proto: unset -> LL
 # changed        graphs: on -> unset
 # version        sglang 0.5.23

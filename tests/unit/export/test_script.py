@@ -166,8 +166,8 @@ class TestHeader:
             "sglang 0.5.23",
             "driver 590.44",
             "gpu: 8x RTX PRO 6000",
-            "output_tok_s at C=1: 90.04 tok/s, 95 % interval 89.1–91 from launch to launch, n=3 launches, +41.6 %",
-            "output_tok_s at C=128: 2320 tok/s, n=1 launch\n",
+            "output_tok_s at C=1: 90.0 tok/s, 95 % interval 89.1–91.0 from launch to launch, n=3 launches, +41.6 %",
+            "output_tok_s at C=128: 2,320 tok/s, n=1 launch\n",
             "nccl_proto: unset -> LL",
             "graphs: on -> unset",
         ):
