@@ -6,11 +6,14 @@ import csv
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.scripted_server import HANG, HEAD, good, plain, serving, token
+
+from tuner.trial.ports import reserve_ports
 
 TUNER = Path(sys.executable).with_name("tuner")
 _OPTIONS = "--model m --levels 1,4 --input-tokens 4 --output-tokens 4 --repeats 1 --warmup 2 --precision 0.9"
@@ -119,3 +122,29 @@ def test_levels_measured_before_the_server_went_away_are_still_given() -> None:
     assert done.returncode == 1
     assert [level["level"] for level in json.loads(done.stdout)["levels"]] == [1]
     assert " a token for 1" in done.stderr
+
+
+def test_a_simulated_server_is_called_so_and_measured_in_its_own_seconds() -> None:
+    with reserve_ports(1) as lease:
+        url = f"http://127.0.0.1:{lease.ports[0]}"
+        options = ["--model", "m", "--port", str(lease.ports[0]), "--time-scale", "20", "--noise-scale", "0"]
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tuner.engines.simulated", *options],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.STDOUT,
+        )
+        try:
+            words = ["--levels", "1", "--input-tokens", "512", "--output-tokens", "128", "--repeats", "1", "--json"]
+            deadline = time.monotonic() + 60
+            while (done := bench(url, *words)).returncode != 0:
+                assert time.monotonic() < deadline, done.stderr
+                time.sleep(0.5)
+        finally:
+            server.terminate()
+            server.wait(30)
+    document = json.loads(done.stdout)
+    assert document["simulated"] is True
+    assert "simulated" in done.stderr
+    row = next(row for row in document["levels"][0]["measurements"] if row["metric"] == "output_tok_s")
+    # The model's own speed for these settings; unscaled, the clock on the wall would show twenty times as much.
+    assert row["center"] == pytest.approx(63.6, rel=0.2)

@@ -14,6 +14,7 @@ import typer
 
 from tuner.cli.options import JsonOption
 from tuner.cli.output import console, out, print_json
+from tuner.cli.wording import SIMULATED
 from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
@@ -67,14 +68,14 @@ def bench(
 ) -> None:
     """Measure a running server at several levels of load.
 
-    With --json: one document with `url`, `model`, `seed`, `workload`, and `levels`, each with `level`, `rate`, `valid`,
-    `asked`, `completed`, `errors`, `warnings`, `duration_s`, `client_cpu_share`, `client_lag_ms`, and `measurements`:
-    rows of `metric`, `unit`, `center`, `low`, `high`, `spread_kind`, `repeats`, `samples`.
+    With --json: one document with `url`, `model`, `simulated`, `seed`, `workload`, and `levels`, each with `level`,
+    `rate`, `valid`, `asked`, `completed`, `errors`, `warnings`, `duration_s`, `client_cpu_share`, `client_lag_ms`, and
+    `measurements`: rows of `metric`, `unit`, `center`, `low`, `high`, `spread_kind`, `repeats`, `samples`.
 
     Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
     before is still given.
     """
-    from tuner.loadgen.ask import served_models, unreachable
+    from tuner.loadgen.ask import served_models, simulated_clock, unreachable
     from tuner.loadgen.target import Target
     from tuner.trial.protocol import MeasurementFailed, measure
 
@@ -104,21 +105,33 @@ def bench(
         if (reason := unreachable(target)) is not None:
             raise UserError(f"nobody answers at {url}: {reason}", hint="is the server running, and is the port right?")
         raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
+    clock = simulated_clock(target)
     chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     failed: MeasurementFailed | None = None
     with _view() as show:
         try:
             found = measure(
-                url, name, workload, seed=chosen_seed, on_progress=show, raw_dir=raw, keep_invalid=True, headers=headers
+                url,
+                name,
+                workload,
+                seed=chosen_seed,
+                time_scale=clock or 1.0,
+                on_progress=show,
+                raw_dir=raw,
+                keep_invalid=True,
+                headers=headers,
             )
         except MeasurementFailed as error:
             failed, found = error, error.levels
     if failed is not None and not found:
         raise failed
     if as_json or as_csv or as_parquet:
-        _write(found, output, workload, url=url, model=name, seed=chosen_seed, form=(as_json, as_csv))
+        told = {"url": url, "model": name, "simulated": clock is not None, "seed": chosen_seed}
+        _write(found, output, workload, told, form=(as_json, as_csv))
     else:
         _print_table(found)
+    if clock is not None:
+        console().print(f"{SIMULATED}: the numbers of a performance model, in its own seconds", style="yellow")
     if plot is not None:
         from tuner.export.bench import write_plot
 
@@ -200,18 +213,14 @@ def _write(
     levels: Sequence[LevelResult],
     output: Path | None,
     workload: Workload,
+    told: dict[str, Any],
     *,
-    url: str,
-    model: str,
-    seed: int,
     form: tuple[bool, bool],
 ) -> None:
     as_json, as_csv = form
     if as_json:
         document = {
-            "url": url,
-            "model": model,
-            "seed": seed,
+            **told,
             "workload": workload.model_dump(mode="json"),
             "levels": [_level_document(level) for level in levels],
         }

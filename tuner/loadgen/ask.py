@@ -55,6 +55,15 @@ def served_models(target: Target) -> tuple[str, ...]:
         return ()
 
 
+def simulated_clock(target: Target) -> float | None:
+    """How much faster than a wall clock a simulated server's clock runs; None for a server that is not simulated."""
+    try:
+        told = json.loads(get(target, "/server_info") or "null")
+        return float(told["time_scale"]) if told["simulated"] is True else None
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class CacheCounters:
     """Prompt tokens since the server started: taken from the prefix cache, and asked of it."""
