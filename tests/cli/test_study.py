@@ -245,6 +245,7 @@ def test_a_real_postgresql_holds_a_study_as_well(folder: Path, postgres_url: str
         (["start", "--space", "tiny.yaml", "--yes", "--storage", UNREACHABLE], 1, "127.0.0.1"),
         (["start", "--space", "tiny.yaml", "--yes", "--ray-address", "127.0.0.1:1"], 4, "127.0.0.1:1"),
         (["resume", "nobody", "--storage", "sqlite:///new.db"], 1, "new.db"),
+        (["start", "--space", "tiny.yaml", "--name", "../x", "--dry-run"], 1, "../x"),
         (["nonsense"], 2, "nonsense"),
     ],
 )  # fmt: skip

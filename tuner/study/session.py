@@ -13,7 +13,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
 from tuner.engines.catalogue import catalogues
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, StudyError, UserError
@@ -107,9 +107,12 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False) -> Prepared
         elsewhere: trials will run on other machines, so engines and GPUs need not be here.
 
     Raises:
+        StudyError: a study cannot have this name.
         SpecError: the space file is wrong.
         MachineUnfit: an engine or the GPUs are missing.
     """
+    if options.name is not None and (fault := study_name_fault(options.name)):
+        raise StudyError(f"a study cannot be called {options.name!r}: {fault}", hint="give another --name")
     loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes)
     space = only_engines(loaded.space, options.engines)
     setups = _setups(space, elsewhere=elsewhere)
