@@ -367,7 +367,9 @@ class _Trial:
         if found is None:
             found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)
         evidence = found.evidence or (error.observation,)
-        return replace(found, evidence=evidence, detail=found.detail or error.observation)
+        # A server that shuts down because it was hurt failed where it was hurt, not in its own tear-down.
+        phase = error.phase if found.phase is Phase.TEARDOWN else found.phase
+        return replace(found, phase=phase, evidence=evidence, detail=found.detail or error.observation)
 
 
 def _settings(plan: LaunchPlan, request: TrialRequest) -> Mapping[str, str]:
