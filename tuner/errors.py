@@ -47,7 +47,7 @@ class UserError(TunerError):
 class Problem:
     """One thing wrong in a file: `file:line:col path: message`, with the line it stands on.
 
-    Lines and columns count from 1; line 0 means that the problem belongs to the file as a whole.
+    Lines and columns count from 1; line 0 means that the problem belongs to the file as a whole: `file: message`.
     """
 
     file: str
@@ -59,7 +59,7 @@ class Problem:
     hint: str | None = None
 
     def __str__(self) -> str:
-        where = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
+        where = f"{self.file}:{self.line}:{self.column}" if self.line else f"{self.file}:"
         what = f"{self.path}: {self.message}" if self.path else self.message
         return f"{where} {what}" + (f" ({self.hint})" if self.hint else "")
 

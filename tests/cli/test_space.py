@@ -82,7 +82,7 @@ def test_check_as_json_lists_errors_on_stdout(tuner: Tuner) -> None:
 def test_a_missing_file_is_one_clear_line(tuner: Tuner) -> None:
     done = tuner("space", "check", "gone.yaml")
     assert done.returncode == 1
-    assert "gone.yaml no such space file in" in done.stderr
+    assert "error: gone.yaml: no such space file in" in done.stderr
     assert "Traceback" not in done.stderr
 
 

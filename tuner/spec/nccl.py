@@ -13,9 +13,10 @@ from tuner.domain.catalogue import closest
 from tuner.domain.space import Hardware
 from tuner.domain.values import Value
 
-FUNCTIONS = ("broadcast", "reduce", "allgather", "reducescatter", "allreduce")
-ALGORITHMS = ("tree", "ring", "collnetdirect", "collnetchain", "nvls", "nvlstree", "pat")
-PROTOCOLS = ("ll", "ll128", "simple")
+# As NCCL itself writes them; it reads them in any case.
+FUNCTIONS = ("Broadcast", "Reduce", "AllGather", "ReduceScatter", "AllReduce")
+ALGORITHMS = ("Tree", "Ring", "CollNetDirect", "CollNetChain", "NVLS", "NVLSTree", "PAT")
+PROTOCOLS = ("LL", "LL128", "Simple")
 P2P_LEVELS = ("LOC", "NVL", "NVB", "C2C", "PIX", "PXB", "P2C", "PXN", "PHB", "SYS", *"012345")
 _INTEGER_NAMES = (
     "MIN_NCHANNELS MAX_NCHANNELS MIN_CTAS MAX_CTAS NVLS_NCHANNELS NTHREADS LL128_NTHREADS BUFFSIZE LL_BUFFSIZE "
@@ -33,7 +34,7 @@ _OTHER_NAMES = (
 )
 KNOWN = INTEGERS | frozenset(f"NCCL_{name}" for name in _OTHER_NAMES.split())
 # On one node these have nothing to run on; the rest need Ring for everything but all-reduce.
-_NOT_ON_ONE_NODE = frozenset({"collnetdirect", "collnetchain", "nvlstree", "pat"})
+_NOT_ON_ONE_NODE = frozenset({"collnetdirect", "collnetchain", "nvlstree", "pat"})  # lower case, like parsed lists
 _PORTABLE = "the form that serves from 2.24 on is ring,tree;allreduce:<algorithm>"
 
 
@@ -67,11 +68,12 @@ def remarks_on(name: str, value: Value, hardware: Hardware) -> list[Remark]:
 
 
 def _lists(text: str, tokens: tuple[str, ...]) -> tuple[dict[str, list[str]], list[Remark]]:
-    """Function (or `` for all) → tokens it may use, `^` written out; and what is wrong with the text."""
+    """Function (or `` for all) → tokens it may use, `^` written out, all in lower case; and what is wrong."""
     remarks, lists = [], {}
-    for position, entry in enumerate(text.lower().split(";")):
+    known = [token.lower() for token in tokens]
+    for position, entry in enumerate(text.split(";")):
         function, colon, names = entry.rpartition(":")
-        if colon and function not in FUNCTIONS:
+        if colon and function.lower() not in map(str.lower, FUNCTIONS):
             guess = closest(function, FUNCTIONS)
             hint = f"did you mean {guess}?" if guess else f"functions: {', '.join(FUNCTIONS)}"
             remarks.append(Remark(f"NCCL knows no function {function!r}", True, hint))
@@ -79,11 +81,12 @@ def _lists(text: str, tokens: tuple[str, ...]) -> tuple[dict[str, list[str]], li
             remarks.append(Remark("only the first entry may lack a function", True, _PORTABLE))
         words = names.removeprefix("^").split(",")
         for word in words:
-            if word not in tokens:
+            if word.lower() not in known:
                 guess = closest(word.strip(), tokens)
                 hint = f"did you mean {guess}?" if guess else f"it knows {', '.join(tokens)}, without blanks"
                 remarks.append(Remark(f"NCCL fails at start on {word!r}", True, hint))
-        lists[function] = [t for t in tokens if t not in words] if names.startswith("^") else words
+        named = [word.lower() for word in words]
+        lists[function.lower()] = [t for t in known if t not in named] if names.startswith("^") else named
     return lists, remarks
 
 

@@ -48,7 +48,7 @@ def test_a_file_here_comes_before_everything(tmp_path: Path) -> None:
 def test_a_missing_name_has_a_suggestion_and_tells_where_it_looked(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as caught:
         find_space("sm121")
-    assert str(caught.value).startswith(f"sm121 no such space file in {tmp_path} and ")
+    assert str(caught.value).startswith(f"sm121: no such space file in {tmp_path} and ")
     assert "did you mean sm120?" in str(caught.value)
     with pytest.raises(SpecError, match=r"did you mean sm120\.yaml\?"):
         find_space("sm102.yaml")

@@ -52,7 +52,7 @@ def test_values_that_do_what_they_say(name: str, value: Value) -> None:
         ("NCCL_ALGO", "ring, tree", "NCCL fails at start on ' tree'"),
         ("NCCL_ALGO", "ring;tree", "only the first entry may lack a function"),
         ("NCCL_ALGO", "ring;allredcue:tree", "NCCL knows no function 'allredcue'"),
-        ("NCCL_PROTO", "LL,SImpel", "NCCL fails at start on 'simpel'"),
+        ("NCCL_PROTO", "LL,SImpel", "NCCL fails at start on 'SImpel'"),
         ("NCCL_P2P_LEVEL", "sys", "NCCL ignores the level sys"),
         ("NCCL_P2P_LEVEL", 6, "NCCL ignores the level 6"),
         ("NCCL_MAX_NCHANNELS", "yes", "NCCL reads 'yes' as 0"),
@@ -64,6 +64,21 @@ def test_values_that_cannot_serve_or_cannot_act(name: str, value: Value, words: 
     found = remarks_on(name, value, NVLINK)
     assert [remark.fatal for remark in found] == [True]
     assert words in found[0].message
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "meant"),
+    [
+        ("NCCL_PROTO", "LL182", "LL128"),
+        ("NCCL_PROTO", "simpel", "Simple"),
+        ("NCCL_ALGO", "ring;allreduce:tre", "Tree"),
+        ("NCCL_ALGO", "NVLSTre", "NVLSTree"),
+        ("NCCL_ALGO", "ring;AllRedcue:tree", "AllReduce"),
+    ],
+)
+def test_a_suggestion_is_spelt_as_nccl_spells_it(name: str, value: str, meant: str) -> None:
+    (remark,) = remarks_on(name, value, NVLINK)
+    assert remark.hint == f"did you mean {meant}?"
 
 
 def test_an_algorithm_for_all_reduce_alone_breaks_with_a_later_nccl() -> None:
