@@ -37,7 +37,7 @@ from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.errors import UserError
 from tuner.loadgen.record import RequestRecord
-from tuner.trial.protocol import FailureKind, LevelProgress, MeasurementFailed, Stage, measure
+from tuner.trial.protocol import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage, measure
 
 SMALL: dict[str, Any] = {
     "input_tokens": 4,
@@ -244,7 +244,7 @@ class TestServersWithTheirOwnWays:
 
     def test_answers_that_no_field_can_lengthen_are_short_output(self) -> None:
         error = failure(lambda _b, _n: [HEAD, token(), usage(1), DONE + END])
-        assert error.kind is FailureKind.SHORT_OUTPUT
+        assert error.kind is MeasurementTrouble.SHORT_OUTPUT
         assert "1 of 4 tokens" in str(error)
 
     def test_tokens_that_share_a_chunk_are_counted_and_no_gap_is_sold_as_a_token_time(self) -> None:
@@ -331,7 +331,7 @@ class TestFailures:
             url = f"http://127.0.0.1:{unused.getsockname()[1]}"
             with pytest.raises(MeasurementFailed) as caught:
                 measure(url, "m", work(), seed=1)
-        assert (caught.value.kind, caught.value.stage) == (FailureKind.DEAD_SERVER, Stage.PROBE)
+        assert (caught.value.kind, caught.value.stage) == (MeasurementTrouble.DEAD_SERVER, Stage.PROBE)
 
     @pytest.mark.parametrize(
         ("answer", "words"),
@@ -347,7 +347,7 @@ class TestFailures:
     )
     def test_one_failed_request_under_load_invalidates_the_level(self, answer: bytes, words: str) -> None:
         error = failure(once_warm(lambda body, n: [answer] if n == 6 else good(body, n)), levels=(4,))
-        assert (error.kind, error.stage, error.level) == (FailureKind.REQUESTS_FAILED, Stage.LEVEL, 4)
+        assert (error.kind, error.stage, error.level) == (MeasurementTrouble.REQUESTS_FAILED, Stage.LEVEL, 4)
         assert words in str(error)
         assert sum(error.errors.values()) == 1
 
@@ -355,21 +355,21 @@ class TestFailures:
         error = failure(
             once_warm(lambda body, n: [HEAD, token(), usage(1), DONE + END] if n == 6 else good(body, n)), levels=(4,)
         )
-        assert error.kind is FailureKind.SHORT_OUTPUT
+        assert error.kind is MeasurementTrouble.SHORT_OUTPUT
 
     def test_answers_without_any_token_are_failures_not_zeros(self) -> None:
         error = failure(lambda _b, _n: [HEAD, usage(0), DONE + END])
-        assert error.kind is FailureKind.SHORT_OUTPUT
+        assert error.kind is MeasurementTrouble.SHORT_OUTPUT
         assert "no token" in str(error)
 
     def test_a_socket_that_breaks_mid_answer_says_after_how_many_tokens(self) -> None:
         error = failure(once_warm(lambda _b, _n: [HEAD, token(), token(), 0.05, CUT]), levels=(4,))
-        assert error.kind is FailureKind.REQUESTS_FAILED
+        assert error.kind is MeasurementTrouble.REQUESTS_FAILED
         assert "after 2 tokens" in str(error)
 
     def test_a_half_closed_socket_is_a_failed_request_and_no_dead_server(self) -> None:
         error = failure(once_warm(lambda body, n: [HEAD, token(), CLOSE] if n == 6 else good(body, n)), levels=(4,))
-        assert error.kind is FailureKind.REQUESTS_FAILED
+        assert error.kind is MeasurementTrouble.REQUESTS_FAILED
         assert "connection closed by the server after 1 tokens" in str(error)
 
     def test_a_server_that_dies_under_load_is_dead(self) -> None:
@@ -381,7 +381,7 @@ class TestFailures:
 
             with pytest.raises(MeasurementFailed) as caught:
                 measure(server.url, "m", work(levels=(4,), output_tokens=20), seed=1, on_progress=dies)
-        assert caught.value.kind in (FailureKind.DEAD_SERVER, FailureKind.STALLED)
+        assert caught.value.kind in (MeasurementTrouble.DEAD_SERVER, MeasurementTrouble.STALLED)
 
     def test_one_silent_stream_among_others_ends_the_level_in_bounded_time(self) -> None:
         def one_hangs(body: dict[str, Any], number: int) -> Iterable[Step]:
@@ -390,7 +390,7 @@ class TestFailures:
         began = time.monotonic()
         error = failure(once_warm(one_hangs), levels=(4,), request_timeout_s=1.0, requests_per_slot=50)
         assert time.monotonic() - began < 30
-        assert error.kind is FailureKind.STALLED
+        assert error.kind is MeasurementTrouble.STALLED
         assert error.stall is not None
         assert (error.stall.tokens, error.stall.everyone) == (1, False)
         assert "had 1 tokens" in str(error)
@@ -399,7 +399,7 @@ class TestFailures:
         error = failure(
             once_warm(lambda _b, _n: [HEAD, token(), HANG]), levels=(4,), request_timeout_s=60.0, stall_timeout_s=0.5
         )
-        assert error.kind is FailureKind.STALLED
+        assert error.kind is MeasurementTrouble.STALLED
         assert error.stall is not None
         assert error.stall.everyone
         assert error.tokens == 4
@@ -412,13 +412,13 @@ class TestFailures:
                 yield piece(b": ping\n\n")
 
         error = failure(once_warm(pinging), levels=(4,), request_timeout_s=0.8)
-        assert error.kind is FailureKind.STALLED
+        assert error.kind is MeasurementTrouble.STALLED
 
     def test_the_caller_can_stop_it(self) -> None:
         asked = iter([False] * 5 + [True] * 10_000)
         with serving(lambda body, n: good(body, n, wait=0.3)) as server, pytest.raises(MeasurementFailed) as caught:
             measure(server.url, "m", work(output_tokens=100), seed=1, should_abort=lambda: next(asked))
-        assert caught.value.kind is FailureKind.ABORTED
+        assert caught.value.kind is MeasurementTrouble.ABORTED
 
     def test_no_load_process_outlives_its_caller(self) -> None:
         program = (

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tuner.trial.conditions import NvmlSensors
+from tuner.trial.energy import Joules, counts_energy, energy_of
 
 SLACK_MIB = 128
 """How far above its floor a GPU may stay and still count as clean; the driver's own bookkeeping moves this much."""
@@ -72,6 +74,14 @@ class NvmlProbe:
     def sensors(self) -> NvmlSensors:
         """The same driver, asked for clocks, temperature and power."""
         return NvmlSensors(self._nvml)
+
+    def energy_of(self, gpus: Sequence[int]) -> AbstractContextManager[Joules | None]:
+        """The same driver, asked for energy while a block runs; see `tuner.trial.energy`."""
+        return energy_of(self._nvml, gpus)
+
+    def counts_energy(self, gpus: Sequence[int]) -> bool:
+        """Whether the driver can say what these GPUs use."""
+        return counts_energy(self._nvml, gpus)
 
     def _state(self, index: int) -> GpuState:
         nvml = self._nvml

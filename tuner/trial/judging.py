@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tuner.domain.measurement import LevelResult, Measured
+from collections.abc import Sequence
+
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import Failure, FailureClass, Phase
-from tuner.domain.trial import Outcome
+from tuner.domain.trial import Cutoff, Outcome
 from tuner.trial.protocol import MeasurementFailed
 
 
@@ -14,11 +16,27 @@ def bad_answers(error: MeasurementFailed) -> Failure:
     return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines or (error.message,), detail=error.message)
 
 
-def complete(levels: tuple[LevelResult, ...], *, simulated: bool) -> Outcome:
-    """A request that failed or came short makes its level, and so the launch, incomparable."""
+def beaten(levels: Sequence[LevelResult], cutoffs: Sequence[Cutoff]) -> Cutoff | None:
+    """The first cutoff that these levels miss, or None."""
+    return next((cutoff for cutoff in cutoffs if cutoff.beats(levels)), None)
+
+
+def judged(levels: tuple[LevelResult, ...], *, planned: int, cutoffs: Sequence[Cutoff], simulated: bool) -> Outcome:
+    """A request that failed or came short makes its level, and so the launch, incomparable.
+
+    Args:
+        levels: what was measured.
+        planned: how many levels and rates the workload has; fewer are a launch measured in part.
+        cutoffs: of the launch.
+        simulated: whether the numbers are a model's.
+    """
     for level in levels:
         if not level.valid:
             lines = tuple(f"C={level.level}: {count} × {text}" for text, count in level.errors.items())
             detail = f"{level.completed} of {level.asked} requests completed at C={level.level}"
             return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail=detail)
+    if len(levels) < planned and (cutoff := beaten(levels, cutoffs)) is not None:
+        bounds = ", ".join(f"{bound.metric.value}@{bound.level}" for bound in cutoff.bounds)
+        reason = f"beaten by trial {cutoff.rival} on every objective beyond noise, as {bounds} showed"
+        return MeasuredInPart(levels, simulated=simulated, reason=reason)
     return Measured(levels, simulated=simulated)

@@ -15,13 +15,15 @@ from pathlib import Path
 import psutil
 import pynvml
 
+from tuner.trial.energy import counts_energy
+
 # NVML's topology levels, by their value, in the words of `nvidia-smi topo -m`.
 _TOPOLOGY = {0: "SELF", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 
 
 @dataclass(frozen=True, slots=True)
 class GpuFacts:
-    """One GPU, as NVML sees it; memory in MiB."""
+    """One GPU, as NVML sees it; memory in MiB; `counts_energy` when it says how much energy it uses."""
 
     index: int
     name: str
@@ -31,6 +33,7 @@ class GpuFacts:
     memory_used_mib: int
     pci_bus: str
     pcie: str = "unknown"
+    counts_energy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +171,7 @@ def _gpu(index: int) -> GpuFacts:
         memory_used_mib=memory.used // 2**20,
         pci_bus=pynvml.nvmlDeviceGetPciInfo(handle).busId,
         pcie=_pcie(handle),
+        counts_energy=counts_energy(pynvml, (index,)),
     )
 
 

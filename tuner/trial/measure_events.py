@@ -19,7 +19,7 @@ class Stage(StrEnum):
     LEVEL = "level"
 
 
-class FailureKind(StrEnum):
+class MeasurementTrouble(StrEnum):
     """What ended a measurement."""
 
     DEAD_SERVER = "dead_server"
@@ -46,7 +46,7 @@ class MeasurementFailed(TunerError):
 
     def __init__(
         self,
-        kind: FailureKind,
+        kind: MeasurementTrouble,
         stage: Stage,
         message: str,
         *,

@@ -22,6 +22,9 @@ CACHE_LIMIT = 0.01
 STEADY_LIMIT = 0.05
 """Relative difference between repeats of a level above which one more is measured."""
 
+SHORTEST_ENERGY_S = 1.0
+"""Shorter runs are taken together: the driver's counter moves in steps of up to a tenth of a second."""
+
 _DRIFT_P, _DRIFT_CHANGE = 0.01, 0.02
 _LATE_LIMIT_S = 0.005
 _ERROR_KINDS = 20
@@ -29,10 +32,11 @@ _ERROR_KINDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Repeat:
-    """One run of a level: what was sent and what came back."""
+    """One run of a level: what was sent, what came back, and what the trial's GPUs used meanwhile, if that is known."""
 
     result: LoadResult
     seconds: float
+    joules: float | None = None
 
     @property
     def records(self) -> tuple[RequestRecord, ...]:
@@ -145,6 +149,29 @@ def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scal
     return rows
 
 
+def tokens_per_joule(repeats: Sequence[Repeat]) -> list[float]:
+    """Output tokens of all requests, ramp-up and drain included, for each joule that the GPUs used meanwhile.
+
+    One value per repeat; those shorter than `SHORTEST_ENERGY_S` are joined with their neighbours. Empty where nobody
+    counted energy.
+    """
+    groups: list[tuple[float, float]] = []
+    tokens = joules = seconds = 0.0
+    for repeat in repeats:
+        if repeat.joules is None:
+            return []
+        tokens += sum(record.output_tokens for record in repeat.records)
+        joules += repeat.joules
+        seconds += repeat.result.wall_s
+        if seconds >= SHORTEST_ENERGY_S:
+            groups.append((tokens, joules))
+            tokens = joules = seconds = 0.0
+    if seconds:
+        last = groups.pop() if groups else (0.0, 0.0)
+        groups.append((last[0] + tokens, last[1] + joules))
+    return [tokens / joules for tokens, joules in groups if joules > 0]
+
+
 def differ(values: Sequence[float]) -> bool:
     """True when repeats lie further apart than `STEADY_LIMIT`."""
     return len(values) > 1 and max(values) - min(values) > STEADY_LIMIT * median(values)
@@ -243,6 +270,8 @@ def level_result(
             for metric, value in repeat_metrics(point, repeat, workload, time_scale).items():
                 values.setdefault(metric, []).append(value)
         rows = _rows(point, values, len(complete))
+    if rows and (efficiency := tokens_per_joule(repeats)):
+        rows += _rows(point, {Metric.OUTPUT_TOK_PER_JOULE: efficiency}, len(complete))
     cached = cached_share(complete)
     cached = cache_counted if cached is None else cached
     warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input, cached=cached) if complete else []

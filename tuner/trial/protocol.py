@@ -31,12 +31,13 @@ from tuner.loadgen.record import RequestRecord, Trouble
 from tuner.loadgen.target import Target
 from tuner.loadgen.vocabulary import Vocabulary
 from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
-from tuner.trial.measure_events import FailureKind, LevelProgress, MeasurementFailed, Stage
+from tuner.trial.energy import Joules
+from tuner.trial.measure_events import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage
 from tuner.trial.measure_level import Point, Repeat, count_errors, differ, level_result, repeat_metrics
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
 
-__all__ = ["FailureKind", "LevelProgress", "MeasurementFailed", "Stage", "measure"]
+__all__ = ["LevelProgress", "MeasurementFailed", "MeasurementTrouble", "Stage", "measure"]
 
 _MIN_LIMIT_S = 5.0  # with a fast simulated clock, limits in real time never fall below what a busy machine may pause
 _OPEN_LOOP_CONNECTIONS = 64
@@ -55,10 +56,12 @@ class _Measurer:
     should_abort: Callable[[], bool] | None
     raw_dir: Path | None
     keep_invalid: bool
+    energy: Joules | None
     levels: list[LevelResult] = field(default_factory=list)
     dialect: Dialect | None = None
     share_per_slot: float = 0.0
     cache: CacheCounters | None = None
+    joules: float | None = None  # of the last run
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -104,7 +107,7 @@ class _Measurer:
         batch = work.single_stream_min_requests
         while True:
             result = self._send(Stage.LEVEL, point, batch, 1, f"c1-{len(records)}")
-            repeats.append(Repeat(result, result.wall_s))
+            repeats.append(Repeat(result, result.wall_s, self.joules))
             records += result.records
             self._keep_raw("c1", 1, records)
             if count_errors([result]):
@@ -126,7 +129,7 @@ class _Measurer:
             self._flush()
             number = len(repeats) + 1
             result = self._send(Stage.LEVEL, point, level + counted, number, f"c{level}/r{number}")
-            repeats.append(Repeat(result, result.wall_s))
+            repeats.append(Repeat(result, result.wall_s, self.joules))
             self._keep_raw(point.label, number, result.records)
             if count_errors([result]):
                 return self._close_level(point, repeats, result)
@@ -145,7 +148,7 @@ class _Measurer:
             self._flush()
             due = self._schedule(real_rate, seconds, f"{rate:g}/{number}")
             result = self._send(Stage.LEVEL, point, len(due), number, f"rate{rate:g}/r{number}", due)
-            repeats.append(Repeat(result, max(seconds, due[-1])))
+            repeats.append(Repeat(result, max(seconds, due[-1]), self.joules))
             self._keep_raw(f"rate{rate:g}", number, result.records)
             if count_errors([result]):
                 return self._close_level(point, repeats, result)
@@ -212,11 +215,12 @@ class _Measurer:
 
         most = max(1, len(os.sched_getaffinity(0)) - 1)
         processes = min(most, max(1, ceil(self.share_per_slot * slots / FAN_OUT_SHARE)))
+        before = self._joules_now()
         try:
             result = self.pool.run(job, processes=processes, on_progress=tell, should_stop=self.should_abort)
         except ConnectionError as error:
             raise MeasurementFailed(
-                FailureKind.DEAD_SERVER,
+                MeasurementTrouble.DEAD_SERVER,
                 stage,
                 f"the server at {self.target.authority} does not take connections: {error}",
                 level=point.level,
@@ -224,8 +228,10 @@ class _Measurer:
             ) from error
         except Interrupted:
             raise MeasurementFailed(
-                FailureKind.ABORTED, stage, "the measurement was stopped", level=point.level, levels=self.levels
+                MeasurementTrouble.ABORTED, stage, "the measurement was stopped", level=point.level, levels=self.levels
             ) from None
+        after = self._joules_now()
+        self.joules = None if before is None or after is None else after - before
         self.share_per_slot = result.cpu_share * result.processes / slots
         if result.cpu_share > CPU_LIMIT and result.processes < most and stage is Stage.LEVEL and not result.stall:
             fresh = self.prompts.conversations(len(job.conversations), self.dialect, f"{point.label}/again/{repeat}")
@@ -234,6 +240,9 @@ class _Measurer:
 
     def _limit(self, seconds: float) -> float:
         return seconds if self.time_scale == 1 else max(_MIN_LIMIT_S, seconds / self.time_scale)
+
+    def _joules_now(self) -> float | None:
+        return None if self.energy is None else self.energy()
 
     def _flush(self) -> None:
         if self.flush is not None:
@@ -277,17 +286,17 @@ class _Measurer:
         troubles = {record.trouble for record in result.records}
         first = next(iter(errors), "no request was answered")
         if result.stall is not None:
-            kind, message = FailureKind.STALLED, str(result.stall)
+            kind, message = MeasurementTrouble.STALLED, str(result.stall)
         elif result.dead or (Trouble.TRANSPORT in troubles and not self._accepts_connections()):
-            kind, message = FailureKind.DEAD_SERVER, f"the server went away: {first}"
+            kind, message = MeasurementTrouble.DEAD_SERVER, f"the server went away: {first}"
         elif troubles & {Trouble.SHORT, Trouble.NO_TOKENS} and not troubles & set(Trouble) - {
             Trouble.SHORT,
             Trouble.NO_TOKENS,
             Trouble.CUT,
         }:
-            kind, message = FailureKind.SHORT_OUTPUT, f"answers came short: {first}"
+            kind, message = MeasurementTrouble.SHORT_OUTPUT, f"answers came short: {first}"
         else:
-            kind, message = FailureKind.REQUESTS_FAILED, f"requests failed: {first}"
+            kind, message = MeasurementTrouble.REQUESTS_FAILED, f"requests failed: {first}"
         return MeasurementFailed(
             kind,
             stage,
@@ -317,9 +326,11 @@ def measure(
     flush: Callable[[], None] | None = None,
     on_progress: Callable[[LevelProgress], None] | None = None,
     should_abort: Callable[[], bool] | None = None,
+    is_enough: Callable[[Sequence[LevelResult]], bool] | None = None,
     raw_dir: Path | None = None,
     keep_invalid: bool = False,
     headers: tuple[tuple[str, str], ...] = (),
+    energy: Joules | None = None,
 ) -> tuple[LevelResult, ...]:
     """Measure a running server at every level of a workload. Blocks; load runs in processes of its own.
 
@@ -332,12 +343,15 @@ def measure(
         flush: empties the server's prefix cache; called before each run, while nothing is in flight.
         on_progress: called about twice a second from this thread.
         should_abort: asked about twenty times a second; True ends the measurement.
+        is_enough: asked before each level what was measured so far suffices; True leaves out the rest.
         raw_dir: gets one `requests-<level>-r<repeat>.jsonl.gz` per run: a RequestRecord a line.
         keep_invalid: give back levels with failed requests (`valid` is False, no rows) and go on; else raise.
         headers: extra request headers, such as Authorization.
+        energy: meter of the server's GPUs; None gives no tokens per joule.
 
     Returns:
-        One result per level, then one per open-loop rate; without `keep_invalid` all are valid.
+        One result per level, then one per open-loop rate, as far as `is_enough` let it come; without `keep_invalid` all
+        are valid.
 
     Raises:
         MeasurementFailed: dead server, stalled stream, failed or short requests, or `should_abort`.
@@ -356,9 +370,12 @@ def measure(
             should_abort=should_abort,
             raw_dir=raw_dir,
             keep_invalid=keep_invalid,
+            energy=energy,
         )
         measurer.warm_up(measurer.settle(model))
         for level in workload.levels:
+            if is_enough is not None and is_enough(measurer.levels):
+                return tuple(measurer.levels)
             if level == 1:
                 measurer.single_stream()
             else:

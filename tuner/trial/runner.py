@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,30 +30,30 @@ from tuner.secrets import redact
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.conditions import ConditionWatch
 from tuner.trial.deadlines import PhaseDeadlines
+from tuner.trial.energy import Joules
 from tuner.trial.gpu import NvmlProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
-from tuner.trial.judging import bad_answers, complete
+from tuner.trial.judging import bad_answers, beaten, judged
 from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle
-from tuner.trial.protocol import FailureKind as MeasurementTrouble
-from tuner.trial.protocol import MeasurementFailed, measure
+from tuner.trial.protocol import MeasurementFailed, MeasurementTrouble, measure
 from tuner.trial.script import PLAN, SCRIPT
 from tuner.trial.serving import ServingWatch
 from tuner.trial.starting import start_server
-from tuner.trial.watchdog import FailureKind, LaunchFailed, WaitCancelled, wait_ready
+from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, WaitCancelled, wait_ready
 
 HOST = "127.0.0.1"
 SERVER_INFO = "server_info.json"
 _PROBE_PROMPT = "The"
 _PROBE_TIMEOUT_S = 60.0
 _OBSERVATIONS = {
-    FailureKind.EXITED: Observation.EXITED,
-    FailureKind.FATAL_LINE: Observation.EXITED,
-    FailureKind.HUNG: Observation.HUNG,
-    FailureKind.DEADLINE: Observation.DEADLINE,
+    LaunchTrouble.EXITED: Observation.EXITED,
+    LaunchTrouble.FATAL_LINE: Observation.EXITED,
+    LaunchTrouble.HUNG: Observation.HUNG,
+    LaunchTrouble.DEADLINE: Observation.DEADLINE,
 }
 # The server lives and answers, but not with what was asked for.
 _BAD_ANSWERS = frozenset({MeasurementTrouble.REQUESTS_FAILED, MeasurementTrouble.SHORT_OUTPUT})
@@ -327,7 +328,7 @@ class _Trial:
             self._notes.machine["nccl"] = library
         conditions = ConditionWatch(None if self._gpus is None else self._gpus.sensors(), self._plan.gpus)
         try:
-            with conditions:
+            with conditions, self._energy() as joules:
                 levels = measure(
                     self._plan.base_url,
                     model,
@@ -337,7 +338,9 @@ class _Trial:
                     flush=control.flush,
                     on_progress=lambda progress: self.say(str(progress)),
                     should_abort=lambda: self._cancelled() or watch.is_over(),
+                    is_enough=lambda done: beaten(done, self._request.cutoffs) is not None,
                     raw_dir=handle.run_dir / "requests",
+                    energy=joules,
                 )
         except MeasurementFailed as error:
             if self._cancelled():
@@ -348,13 +351,18 @@ class _Trial:
             raise watch.stalled(str(error)) from error
         finally:
             self._notes.machine |= conditions.summary()
-        return complete(levels, simulated=self._plan.simulated)
+        work, cutoffs = self._request.workload, self._request.cutoffs
+        planned = len(work.levels) + len(work.rates)
+        return judged(levels, planned=planned, cutoffs=cutoffs, simulated=self._plan.simulated)
+
+    def _energy(self) -> AbstractContextManager[Joules | None]:
+        return nullcontext() if self._gpus is None else self._gpus.energy_of(self._plan.gpus)
 
     def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:
         """The class of a failure, from the log and from what was seen outside."""
-        if error.kind is FailureKind.FOREIGN_PORT:
+        if error.kind is LaunchTrouble.FOREIGN_PORT:
             return Failure(FailureClass.PORT_IN_USE, error.phase, (error.observation,))
-        if error.kind is FailureKind.GUARD_LOST:
+        if error.kind is LaunchTrouble.GUARD_LOST:
             return Failure(FailureClass.LOST_WORKER, error.phase, (error.observation,))
         found = explain(
             handle.run_dir / LOG,

@@ -9,7 +9,7 @@ from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.process import ServerHandle
-from tuner.trial.watchdog import LAST_WORDS_S, FailureKind, LaunchFailed, after_fatal_line, how_it_ended
+from tuner.trial.watchdog import LAST_WORDS_S, LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
 
 _LOG_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.05
@@ -88,7 +88,7 @@ class ServingWatch:
             return LaunchFailed(kind, Phase.SERVING, words, exit_code=exit_code)
         now = self._clock()
         if now - self._began > self._timeout_s:
-            return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", FailureKind.DEADLINE)
+            return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", LaunchTrouble.DEADLINE)
         if self._is_fatal is not None and now >= self._next_log:
             self._next_log = now + _LOG_EVERY_S
             fatal = next(filter(self._is_fatal, self._handle.log.lines()), None)
@@ -97,7 +97,7 @@ class ServingWatch:
                 return LaunchFailed(kind, Phase.SERVING, line, exit_code=exit_code)
         return None
 
-    def _hung(self, observation: str, kind: FailureKind = FailureKind.HUNG) -> LaunchFailed:
-        self._handle.is_hung = kind is FailureKind.HUNG
+    def _hung(self, observation: str, kind: LaunchTrouble = LaunchTrouble.HUNG) -> LaunchFailed:
+        self._handle.is_hung = kind is LaunchTrouble.HUNG
         evidence = collect_evidence(self._handle, self._gpus)
         return LaunchFailed(kind, Phase.SERVING, observation, evidence=evidence)

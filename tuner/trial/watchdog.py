@@ -21,7 +21,7 @@ _PROBE_EVERY_S = 0.2
 LAST_WORDS_S = 3.0
 
 
-class FailureKind(StrEnum):
+class LaunchTrouble(StrEnum):
     """How supervision noticed that a launch failed; the class of the failure comes from the log."""
 
     EXITED = "exited"
@@ -47,7 +47,7 @@ class LaunchFailed(Exception):
 
     def __init__(
         self,
-        kind: FailureKind,
+        kind: LaunchTrouble,
         phase: Phase,
         observation: str,
         *,
@@ -126,7 +126,7 @@ def wait_ready(
                 return ReadyReport(clocks.close(now), now - handle.started_at)
             if (overdue := clocks.overdue(now)) is not None:
                 hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
-                kind = FailureKind.HUNG if hung else FailureKind.DEADLINE
+                kind = LaunchTrouble.HUNG if hung else LaunchTrouble.DEADLINE
                 handle.is_hung = True
                 evidence = collect_evidence(handle, gpus)
                 raise _failed(clocks, now, kind, str(overdue), evidence=evidence)
@@ -135,25 +135,25 @@ def wait_ready(
         prober.stop()
 
 
-def how_it_ended(handle: ServerHandle, code: int) -> tuple[FailureKind, str, int | None]:
+def how_it_ended(handle: ServerHandle, code: int) -> tuple[LaunchTrouble, str, int | None]:
     """Kind, words and exit code of a death."""
     if handle.guard_lost:
-        return FailureKind.GUARD_LOST, "the guard of the launch was killed, and the server with it", None
+        return LaunchTrouble.GUARD_LOST, "the guard of the launch was killed, and the server with it", None
     if code == 0 and handle.killed:
         # The named process noticed that a child was gone, and ended in good order.
         victim = handle.killed[0]
         words = f"process {victim.name} (pid {victim.pid}) of the server was killed by signal {victim.signal}"
-        return FailureKind.EXITED, words, -victim.signal
+        return LaunchTrouble.EXITED, words, -victim.signal
     words = f"ended with exit code {code}" if code >= 0 else f"was killed by signal {-code}"
-    return FailureKind.EXITED, f"the server {words}", code
+    return LaunchTrouble.EXITED, f"the server {words}", code
 
 
-def after_fatal_line(handle: ServerHandle, line: str) -> tuple[FailureKind, str, int | None]:
+def after_fatal_line(handle: ServerHandle, line: str) -> tuple[LaunchTrouble, str, int | None]:
     """Let a doomed server finish its traceback and exit, so that the log is whole and tells how it ended."""
     deadline = time.monotonic() + LAST_WORDS_S
     while (code := handle.poll()) is None and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
-    return FailureKind.FATAL_LINE, line, None if code is None else how_it_ended(handle, code)[2]
+    return LaunchTrouble.FATAL_LINE, line, None if code is None else how_it_ended(handle, code)[2]
 
 
 class _Prober:
@@ -183,7 +183,7 @@ class _Prober:
 def _failed(
     clocks: LaunchClocks,
     now: float,
-    kind: FailureKind,
+    kind: LaunchTrouble,
     observation: str,
     exit_code: int | None = None,
     evidence: Mapping[str, str] | None = None,
@@ -204,4 +204,4 @@ def _refuse_foreign_server(handle: ServerHandle, clocks: LaunchClocks, now: floa
     if holder is None or holder in {member.pid for member in handle.members()}:
         return
     text = f"port {handle.plan.port} is answered by pid {holder}, which is not part of this launch"
-    raise _failed(clocks, now, FailureKind.FOREIGN_PORT, text)
+    raise _failed(clocks, now, LaunchTrouble.FOREIGN_PORT, text)

@@ -9,7 +9,7 @@ from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import LatencyLimits, Workload
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import RequestRecord, Trouble
-from tuner.trial.measure_level import Point, Repeat, count_errors, level_result
+from tuner.trial.measure_level import Point, Repeat, count_errors, level_result, tokens_per_joule
 from tuner.trial.measure_window import Window, decode_tok_s, metrics_in, single_stream_metrics, steady_window
 
 
@@ -169,3 +169,33 @@ class TestLevels:
     def test_requests_that_we_cut_ourselves_are_no_errors(self) -> None:
         cut = request(0, 0.6, trouble=Trouble.CUT, error="another request failed")
         assert count_errors([result([cut])]) == {}
+
+
+class TestEnergy:
+    """Each march of 4 slots and 3 rounds gives 132 tokens."""
+
+    WORK = Workload(levels=(1, 4), repeats=2)
+
+    def repeat(self, joules: float | None, seconds: float = 2.0) -> Repeat:
+        return Repeat(result(march(4, 3), wall_s=seconds), seconds, joules)
+
+    def test_tokens_per_joule_have_a_value_per_repeat(self) -> None:
+        repeats = [self.repeat(66.0), self.repeat(132.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        row = next(m for m in found.measurements if m.metric is Metric.OUTPUT_TOK_PER_JOULE)
+        assert row.repeats == pytest.approx((2.0, 1.0))
+        assert row.center == pytest.approx(1.5)
+        assert row.samples == 24
+
+    def test_short_runs_are_taken_together(self) -> None:
+        assert tokens_per_joule([self.repeat(66.0, 0.6)] * 3) == pytest.approx([2.0])
+        assert tokens_per_joule([self.repeat(66.0), self.repeat(132.0, 0.1)]) == pytest.approx([264 / 198])
+        assert tokens_per_joule([self.repeat(66.0, 0.1)]) == pytest.approx([2.0])
+
+    def test_without_energy_there_is_no_row_and_no_zero(self) -> None:
+        found = level_result(Point(4), [self.repeat(None)] * 2, self.WORK, time_scale=1.0, exact_input=True)
+        assert found.valid
+        assert found.value(Metric.OUTPUT_TOK_PER_JOULE) is None
+
+    def test_one_repeat_without_energy_leaves_the_level_without(self) -> None:
+        assert tokens_per_joule([self.repeat(66.0), self.repeat(None)]) == []

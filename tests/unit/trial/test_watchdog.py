@@ -17,7 +17,7 @@ from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import GRACE_S, launch
 from tuner.trial.serving import ServingWatch
-from tuner.trial.watchdog import FailureKind, LaunchFailed, ReadyReport, WaitCancelled, wait_ready
+from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, ReadyReport, WaitCancelled, wait_ready
 
 KERNEL = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2])
 PATIENT = PhaseDeadlines.of(60.0)
@@ -58,7 +58,7 @@ def test_readiness_is_the_first_token_and_phases_are_timed(tmp_path: Path) -> No
 def test_a_dead_process_ends_the_wait_with_its_exit_code(tmp_path: Path) -> None:
     with launch(rogue_plan("exit", "7"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
         wait_ready(server, never, no_phase, PATIENT)
-    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.EXITED, 7)
+    assert (failed.value.kind, failed.value.exit_code) == (LaunchTrouble.EXITED, 7)
     assert failed.value.observation == "the server ended with exit code 7"
 
 
@@ -74,7 +74,7 @@ def test_a_killed_guard_is_no_verdict_on_the_server(tmp_path: Path) -> None:
         os.kill(server.guard_pid, signal.SIGKILL)
         with pytest.raises(LaunchFailed) as failed:
             wait_ready(server, never, no_phase, PATIENT)
-    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.GUARD_LOST, None)
+    assert (failed.value.kind, failed.value.exit_code) == (LaunchTrouble.GUARD_LOST, None)
 
 
 def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None:
@@ -89,14 +89,14 @@ def test_a_fatal_line_under_load_waits_for_how_the_server_ended(tmp_path: Path) 
         assert eventually(watch.is_over)
         with pytest.raises(LaunchFailed) as failed:
             watch.check()
-    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.FATAL_LINE, -signal.SIGKILL)
+    assert (failed.value.kind, failed.value.exit_code) == (LaunchTrouble.FATAL_LINE, -signal.SIGKILL)
 
 
 @pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
 def test_a_server_that_ends_in_order_after_losing_a_child_was_killed(tmp_path: Path) -> None:
     with launch(rogue_plan("lose-child", "3"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
         wait_ready(server, never, no_phase, PATIENT)
-    assert (failed.value.kind, failed.value.exit_code) == (FailureKind.EXITED, -signal.SIGKILL)
+    assert (failed.value.kind, failed.value.exit_code) == (LaunchTrouble.EXITED, -signal.SIGKILL)
     assert "of the server was killed by signal 9" in failed.value.observation
     assert "was killed by signal 9]" in (tmp_path / "server.log").read_text()
 
@@ -121,7 +121,7 @@ def test_a_fatal_line_ends_the_wait_although_the_process_lives(tmp_path: Path) -
     plan = rogue_plan("script", "all is well", "the end is nigh")
     with launch(plan, tmp_path) as server, pytest.raises(LaunchFailed) as failed:
         wait_ready(server, never, no_phase, PATIENT, is_fatal=lambda line: "nigh" in line)
-    assert (failed.value.kind, failed.value.observation) == (FailureKind.FATAL_LINE, "the end is nigh")
+    assert (failed.value.kind, failed.value.observation) == (LaunchTrouble.FATAL_LINE, "the end is nigh")
 
 
 def test_a_silent_server_is_hung_and_its_stacks_are_kept(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_silent_server_is_hung_and_its_stacks_are_kept(tmp_path: Path) -> None
         with pytest.raises(LaunchFailed) as failed:
             wait_ready(server, never, no_phase, impatient)
         pid = server.pid
-    assert failed.value.kind is FailureKind.HUNG
+    assert failed.value.kind is LaunchTrouble.HUNG
     assert set(failed.value.evidence) == {"stacks", "processes", "log_tail"}
     processes = Path(failed.value.evidence["processes"]).read_text()
     assert f"pid {pid}" in processes
@@ -155,7 +155,7 @@ def test_a_server_that_only_talks_runs_into_its_phase_deadline(tmp_path: Path) -
     impatient = PhaseDeadlines(launch_timeout_s=60, silence_s=30, learned={Phase.SPAWN: 1.0})
     with launch(rogue_plan("chatter"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
         wait_ready(server, never, no_phase, impatient)
-    assert failed.value.kind is FailureKind.DEADLINE
+    assert failed.value.kind is LaunchTrouble.DEADLINE
     assert "phase spawn" in failed.value.observation
 
 
@@ -166,7 +166,7 @@ def test_a_token_from_somebody_elses_server_is_not_readiness(tmp_path: Path) -> 
         port = stranger.getsockname()[1]
         with launch(rogue_plan("quiet", port=port), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
             wait_ready(server, connects_to(port), no_phase, PATIENT)
-    assert failed.value.kind is FailureKind.FOREIGN_PORT
+    assert failed.value.kind is LaunchTrouble.FOREIGN_PORT
     assert f"pid {os.getpid()}" in failed.value.observation
 
 
@@ -190,7 +190,7 @@ def test_a_measurement_ends_at_its_time_limit_with_evidence(tmp_path: Path) -> N
         now = 61.0
         with pytest.raises(LaunchFailed, match="not done after 60 s") as failed:
             watch.check()
-    assert failed.value.kind is FailureKind.DEADLINE
+    assert failed.value.kind is LaunchTrouble.DEADLINE
     assert Path(failed.value.evidence["stacks"]).exists()
 
 
@@ -205,4 +205,4 @@ def test_a_server_that_dies_right_after_its_streams_broke_died_first(tmp_path: P
 def test_a_stalled_stream_of_a_living_server_is_a_hang(tmp_path: Path) -> None:
     with launch(rogue_plan("quiet"), tmp_path) as server:
         failure = ServingWatch(server, timeout_s=60).stalled("request 3 did not receive a token for 30 s")
-    assert (failure.kind, failure.phase) == (FailureKind.HUNG, Phase.SERVING)
+    assert (failure.kind, failure.phase) == (LaunchTrouble.HUNG, Phase.SERVING)
