@@ -26,17 +26,20 @@ class Metric(StrEnum):
     E2E_P50_MS = "e2e_p50_ms"
     E2E_P90_MS = "e2e_p90_ms"
     E2E_P99_MS = "e2e_p99_ms"
+    OUTPUT_TOK_PER_JOULE = "output_tok_per_joule"
 
     @property
     def unit(self) -> str:
-        """Unit of the metric: `tok/s`, `req/s` or `ms`."""
+        """Unit of the metric: `tok/s`, `req/s`, `ms` or `tok/J`."""
         if self.value.endswith("_ms"):
             return "ms"
+        if self is Metric.OUTPUT_TOK_PER_JOULE:
+            return "tok/J"
         return "req/s" if self in (Metric.REQUEST_S, Metric.GOODPUT_S) else "tok/s"
 
     @property
     def higher_is_better(self) -> bool:
-        """True for rates, False for latencies."""
+        """True for rates and for tokens per joule, False for latencies."""
         return self.unit != "ms"
 
 

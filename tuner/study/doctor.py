@@ -73,6 +73,8 @@ def _gpus(machine: MachineFacts) -> Iterator[Check]:
     for gpu in machine.gpus:
         used, total = gpu.memory_used_mib, gpu.memory_total_mib
         text = f"{gpu.name}, compute capability {gpu.compute_capability}, {used} of {total} MiB in use"
+        if not gpu.counts_energy:
+            text += ", tells no energy"
         busy = used > _BUSY_MIB
         advice = "another process holds memory: nvidia-smi names it" if busy else ""
         yield Check(f"GPU {gpu.index}", State.WARN if busy else State.OK, text, advice)

@@ -11,6 +11,7 @@ from pathlib import Path
 from tuner import __version__
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.measurement import Metric
 from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
@@ -28,6 +29,7 @@ from tuner.study.identity import refuse_other_machine
 from tuner.study.launches import LEASE_S, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
+from tuner.study.verdict import wanted_metrics
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import learn_limits
 from tuner.trial.machine import MachineFacts, machine_facts
@@ -35,6 +37,8 @@ from tuner.trial.sweep import sweep
 
 RUNS_VARIABLE = "TUNER_RUNS"
 _ENGINES = "engines"
+_ENERGY = Metric.OUTPUT_TOK_PER_JOULE.value
+_ENERGY_HINT = "leave it out of objectives and limits, or run on NVIDIA GPUs whose driver counts energy (tuner doctor)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,8 @@ def _prepared(
     machine = machine_facts()
     wanted = record.space.hardware
     gpus = wanted.gpus if real else 0
+    if not gpus and wants_energy(record.space):
+        raise MachineUnfit(f"{_ENERGY} is measured on GPUs, and this study uses none", hint=_ENERGY_HINT)
     if elsewhere:
         # The nodes of the cluster check themselves when a trial starts there.
         return Prepared(record, setups, gpus, machine, warnings)
@@ -209,7 +215,17 @@ def _prepared(
             f"the space is for compute capability {capability}, GPU 0 has {found}",
             hint="choose the space file for this machine: tuner space list",
         )
+    silent = [str(gpu.index) for gpu in machine.gpus[:gpus] if not gpu.counts_energy]
+    if silent and wants_energy(record.space):
+        raise MachineUnfit(
+            f"{_ENERGY} cannot be measured: the driver tells no energy of GPU {', '.join(silent)}", hint=_ENERGY_HINT
+        )
     return Prepared(record, setups, gpus, machine, warnings)
+
+
+def wants_energy(space: Space) -> bool:
+    """Whether an objective or a limit needs what the GPUs use."""
+    return any(metric is Metric.OUTPUT_TOK_PER_JOULE for metric, _ in wanted_metrics(space))
 
 
 @dataclass(frozen=True, slots=True)
