@@ -15,7 +15,7 @@ from rich.text import Text
 
 from tuner.cli.output import console
 from tuner.cli.wording import SIMULATED, changes, duration, number
-from tuner.domain.measurement import Measured
+from tuner.domain.measurement import Measured, MeasuredInPart
 from tuner.domain.outcome import Action, Failure
 from tuner.domain.trial import Purpose
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
@@ -89,7 +89,7 @@ class StudyView:
         shown = changes(candidate.differs_from(baseline)) if baseline is not None else str(candidate)
         return shown if len(self._baselines) == 1 else f"{candidate.engine}: {shown}"
 
-    def _values(self, measured: Measured) -> list[str]:
+    def _values(self, measured: Measured | MeasuredInPart) -> list[str]:
         found = [measured.value(goal.metric, goal.level) for goal in self._goals]
         return ["–" if value is None else number(value) for value in found]
 
@@ -100,7 +100,8 @@ class StudyView:
             return f"failed: {outcome.failure_class.value} at {outcome.phase.value}{end}"
         pairs = zip(self._goals, self._values(outcome), strict=True)
         shown = ", ".join(f"{goal.label} {value} {goal.metric.unit}" for goal, value in pairs)
-        return shown + (f" ({SIMULATED})" if outcome.simulated else "")
+        shown += f" ({SIMULATED})" if outcome.simulated else ""
+        return f"measured in part: {shown}: {outcome.reason}" if isinstance(outcome, MeasuredInPart) else shown
 
     def render(self) -> RenderableType:
         """The whole view: last trials, what runs now, progress."""
@@ -117,6 +118,7 @@ class StudyView:
                 table.add_row(trial, *cells, self._changes(event), style="red")
             else:
                 style = "cyan" if event.attempt.purpose is not Purpose.SEARCH else ""
+                style = "dim" if isinstance(outcome, MeasuredInPart) else style
                 table.add_row(trial, *self._values(outcome), self._changes(event), style=style)
         running = [
             Text(f"trial {trial}: {text} ({duration(time.monotonic() - since)})", style="dim")

@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.cli.output import out, print_json
 from tuner.cli.wording import SIMULATED, changes, duration, number, with_spread
-from tuner.domain.measurement import LevelResult, Measured, Measurement
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.study import AttemptState, StudyRecord
 from tuner.domain.values import spell
@@ -26,7 +26,7 @@ def _when(seconds: float | None) -> str | None:
 
 def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinator: str | None) -> dict[str, Any]:
     """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, trials, measured,
-    failed, running, coordinator."""
+    measured_in_part, failed, running, coordinator."""
     states = [row.last.state for row in rows]
     return {
         "name": record.name,
@@ -41,6 +41,7 @@ def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinato
         "budget_trials": record.space.budget.trials,
         "trials": len(rows),
         "measured": states.count(AttemptState.MEASURED),
+        "measured_in_part": states.count(AttemptState.PARTIAL),
         "failed": states.count(AttemptState.FAILED),
         "running": states.count(AttemptState.RUNNING),
         "coordinator": coordinator,
@@ -117,8 +118,8 @@ def failure_document(failure: Failure | None) -> dict[str, Any] | None:
 
 
 def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
-    """Keys: trial, state, purpose, engine, settings, changes, objectives, broken_limits, failure, inactive, launches,
-    seconds, simulated, run_dir, fingerprint."""
+    """Keys: trial, state, purpose, engine, settings, changes, objectives, broken_limits, failure, cut_short, inactive,
+    launches, seconds, simulated, run_dir, fingerprint."""
     pairs = zip(record.space.goals, row.values, strict=True)
     return {
         "trial": row.trial,
@@ -130,6 +131,7 @@ def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
         "objectives": {goal.label: measurement_document(value) for goal, value in pairs},
         "broken_limits": dict(row.broken),
         "failure": failure_document(row.failure),
+        "cut_short": row.cut_short or None,
         "inactive": dict(row.inactive),
         "launches": row.launches,
         "seconds": row.seconds,
@@ -195,7 +197,8 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
         return
     row = _find(summarise(record.space, store.attempts(name)), name, trial)
     report = row.last.report
-    measured = report.outcome if report is not None and isinstance(report.outcome, Measured) else None
+    outcome = report.outcome if report is not None else None
+    measured = outcome if isinstance(outcome, Measured | MeasuredInPart) else None
     if as_json:
         print_json(
             {
@@ -213,7 +216,7 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
     _print_trial(record, row, measured)
 
 
-def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | None) -> None:
+def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | MeasuredInPart | None) -> None:
     label = f" ({SIMULATED})" if row.simulated else ""
     out().print(f"trial {row.trial} of {record.name}{label}: {row.state}", style="bold", markup=False)
     for knob, value in row.last.candidate.values.items():
@@ -225,6 +228,8 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | No
         out().print(f"failed: {row.failure.failure_class.value} at {row.failure.phase.value}: {words}", markup=False)
         for line in row.failure.evidence:
             out().print(f"  {line}", style="dim", markup=False)
+    if row.cut_short:
+        out().print(f"not measured any further: {row.cut_short}", markup=False)
     for label_, amount in row.broken.items():
         out().print(f"over its limit: {label_} by {amount * 100:.1f} %", style="yellow", markup=False)
     if measured is not None:

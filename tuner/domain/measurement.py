@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -132,4 +132,28 @@ class Measured:
 
     def value(self, metric: Metric, level: int) -> float | None:
         """Centre of a metric at a level, or None when it was not measured."""
-        return next((found.value(metric) for found in self.levels if found.level == level and found.rate is None), None)
+        return value_at(self.levels, metric, level)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredInPart:
+    """A launch that was ended before its last levels, because it was beaten beyond noise already; it has not failed.
+
+    Attributes:
+        levels: those that were measured, each in full.
+        simulated: True when the numbers are a model's.
+        reason: one sentence.
+    """
+
+    levels: tuple[LevelResult, ...]
+    simulated: bool
+    reason: str
+
+    def value(self, metric: Metric, level: int) -> float | None:
+        """Centre of a metric at a level, or None when it was not measured."""
+        return value_at(self.levels, metric, level)
+
+
+def value_at(levels: Sequence[LevelResult], metric: Metric, level: int) -> float | None:
+    """Centre of a metric at a closed-loop level, or None when it was not measured."""
+    return next((found.value(metric) for found in levels if found.level == level and found.rate is None), None)

@@ -22,17 +22,22 @@ class StudyState(StrEnum):
 
 
 class AttemptState(StrEnum):
-    """Where one launch is. `abandoned`: its coordinator or worker died; the trial is run again."""
+    """Where one launch is.
+
+    `partial`: measured at its first levels only, since it was beaten already; no failure, and nothing to be compared.
+    `abandoned`: its coordinator or worker died; the trial is run again.
+    """
 
     RUNNING = "running"
     MEASURED = "measured"
+    PARTIAL = "partial"
     FAILED = "failed"
     ABANDONED = "abandoned"
 
     @property
     def finished(self) -> bool:
         """Whether the launch ended with an outcome, so that there is something to tell the sampler."""
-        return self in (AttemptState.MEASURED, AttemptState.FAILED)
+        return self in (AttemptState.MEASURED, AttemptState.PARTIAL, AttemptState.FAILED)
 
 
 MAX_NAME_BYTES = 120

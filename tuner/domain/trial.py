@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import Measured
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Metric, value_at
 from tuner.domain.outcome import Failure, Phase
 from tuner.domain.output import OutputReference, OutputReport
 from tuner.domain.space import Space
 from tuner.domain.workload import Workload
 
-Outcome = Measured | Failure
+Outcome = Measured | MeasuredInPart | Failure
 """How one launch ended; a Failure never carries a number to be compared."""
 
 
@@ -28,6 +28,37 @@ class Purpose(StrEnum):
     CONFIRM = "confirm"
     ABLATE = "ablate"
     VERIFY = "verify"
+
+
+@dataclass(frozen=True, slots=True)
+class CutoffBound:
+    """One bound of a `Cutoff`: a value on the worse side of it is beaten, at it is not."""
+
+    metric: Metric
+    level: int
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Cutoff:
+    """When a launch is beaten already, whatever its remaining levels will show: all bounds missed, noise allowed for.
+
+    Attributes:
+        rival: the earlier trial whose configuration beats it.
+        bounds: of one or more objectives that are measured before the last level.
+    """
+
+    rival: int
+    bounds: tuple[CutoffBound, ...]
+
+    def beats(self, levels: Sequence[LevelResult]) -> bool:
+        """Whether what was measured so far misses every bound; what was not measured yet misses none."""
+        found = [(bound, value_at(levels, bound.metric, bound.level)) for bound in self.bounds]
+        return bool(found) and all(value is not None and _is_worse(bound, value) for bound, value in found)
+
+
+def _is_worse(bound: CutoffBound, value: float) -> bool:
+    return value < bound.value if bound.metric.higher_is_better else value > bound.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +79,7 @@ class TrialRequest:
         phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
         reference: the baseline's answers; None before its first launch.
         warm: fork the server from a process with the engine's imports where that changes nothing (`trial/warm.py`).
+        cutoffs: any of them, met after a level, ends the measurement.
     """
 
     study: str
@@ -63,6 +95,7 @@ class TrialRequest:
     phase_limits: Mapping[Phase, float] = field(default_factory=dict)
     reference: OutputReference | None = None
     warm: bool = False
+    cutoffs: tuple[Cutoff, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +135,7 @@ class TrialReport:
     """Everything a worker knows after one launch.
 
     Attributes:
-        outcome: measured or failed.
+        outcome: measured, measured in part, or failed.
         plan: how the server was started; None if it never came to that.
         phase_seconds: how long each phase lasted, in order.
         activity: what became of each knob.

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
 from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
-from tuner.domain.study import AttemptRecord, StudyRecord
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.domain.values import readable, spell
 from tuner.domain.warnings import Caution
 from tuner.errors import StudyError
@@ -136,6 +136,10 @@ def _facts(findings: Findings) -> Iterator[str]:
     yield f"model {study.space.model}"
     yield f"engines {', '.join(study.space.engines)}"
     yield f"{len({a.trial for a in attempts})} trials, {len(attempts)} launches"
+    if part := sum(a.state is AttemptState.PARTIAL for a in attempts):
+        yield f"{part} of them measured in part: beaten beyond noise before their last levels"
+    if study.reason:
+        yield f"{study.state.value}: {study.reason}"
     yield f"started {datetime.fromtimestamp(study.created_at, UTC):%Y-%m-%d %H:%M} UTC"
     yield f"tuner {study.tuner_version}"
 

@@ -9,12 +9,12 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState, ExportRecord, StudyRecord, StudyState
-from tuner.domain.trial import KnobActivity, Purpose, TrialReport
+from tuner.domain.trial import KnobActivity, Outcome, Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.store.tables import ArtifactRow, AttemptRow, ExportRow, LevelRow, MeasurementRow, StudyRow
 
@@ -92,6 +92,11 @@ def write_report(row: AttemptRow, report: TrialReport, artifacts: tuple[Artifact
         row.simulated = outcome.simulated
         row.warnings = list(outcome.warnings)
         row.levels = [_level_row(position, level) for position, level in enumerate(outcome.levels)]
+    elif isinstance(outcome, MeasuredInPart):
+        row.state = AttemptState.PARTIAL.value
+        row.simulated = outcome.simulated
+        row.detail = outcome.reason
+        row.levels = [_level_row(position, level) for position, level in enumerate(outcome.levels)]
     else:
         row.state = AttemptState.FAILED.value
         row.failure_class, row.failure_phase = outcome.failure_class.value, outcome.phase.value
@@ -158,7 +163,7 @@ def report_from_row(row: AttemptRow) -> TrialReport:
     assert row.worker_started_at is not None
     assert row.worker_finished_at is not None
     return TrialReport(
-        outcome=_failure(row) if row.failure_class is not None else _measured(row),
+        outcome=_outcome(row),
         plan=_PLAN.validate_python(row.plan),
         phase_seconds=_PHASES.validate_python(row.phase_seconds),
         activity=_ACTIVITY.validate_python(row.activity),
@@ -170,6 +175,12 @@ def report_from_row(row: AttemptRow) -> TrialReport:
         notes=tuple(row.notes),
         output=_OUTPUT.validate_python(row.output),
     )
+
+
+def _outcome(row: AttemptRow) -> Outcome:
+    if row.state == AttemptState.PARTIAL.value:
+        return MeasuredInPart(tuple(map(_level, row.levels)), simulated=row.simulated, reason=row.detail or "")
+    return _failure(row) if row.failure_class is not None else _measured(row)
 
 
 def _failure(row: AttemptRow) -> Failure:

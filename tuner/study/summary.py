@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured, Measurement
+from tuner.domain.measurement import Measured, MeasuredInPart, Measurement
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -27,6 +27,7 @@ class TrialSummary:
         values: the measurement of each objective, in the order of `Space.goals`; None where not measured.
         broken: limits that the trial breaks → by how much, as a share of the bound.
         failure: why there is no measurement, or None.
+        cut_short: why it was measured in part only; empty otherwise.
         inactive: knobs that did not take effect → why.
         seconds: of all its attempts.
     """
@@ -38,6 +39,7 @@ class TrialSummary:
     values: tuple[Measurement | None, ...]
     broken: Mapping[str, float] = field(default_factory=dict)
     failure: Failure | None = None
+    cut_short: str = ""
     inactive: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -48,7 +50,9 @@ class TrialSummary:
 
     @property
     def state(self) -> str:
-        """`measured`, `over limit`, `failed`, `running` or `abandoned`."""
+        """`measured`, `over limit`, `measured in part`, `failed`, `running` or `abandoned`."""
+        if self.last.state is AttemptState.PARTIAL:
+            return "measured in part"
         if self.last.state is AttemptState.MEASURED and self.broken:
             return "over limit"
         return self.last.state.value
@@ -65,7 +69,7 @@ def baselines_of(attempts: Sequence[AttemptRecord]) -> Mapping[str, Candidate]:
     return {a.candidate.engine: a.candidate for a in attempts if a.purpose in BASELINE_PURPOSES}
 
 
-def _row(measured: Measured, space: Space, index: int) -> Measurement | None:
+def _row(measured: Measured | MeasuredInPart, space: Space, index: int) -> Measurement | None:
     goal = space.goals[index]
     level = next((found for found in measured.levels if found.level == goal.level), None)
     if level is None:
@@ -84,9 +88,9 @@ def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSumm
     for trial, launches in sorted(by_trial.items()):
         last = launches[-1]
         outcome = last.report.outcome if last.report is not None else None
-        measured = outcome if isinstance(outcome, Measured) else None
+        shown = outcome if isinstance(outcome, Measured | MeasuredInPart) else None
         baseline = baselines.get(last.candidate.engine)
-        excess = violations(space.limits, measured, reference) if measured is not None else {}
+        excess = violations(space.limits, outcome, reference) if isinstance(outcome, Measured) else {}
         rows.append(
             TrialSummary(
                 trial=trial,
@@ -94,10 +98,11 @@ def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSumm
                 last=last,
                 changes=last.candidate.differs_from(baseline) if baseline is not None else {},
                 values=tuple(
-                    _row(measured, space, index) if measured is not None else None for index in range(len(space.goals))
+                    _row(shown, space, index) if shown is not None else None for index in range(len(space.goals))
                 ),
                 broken={label: amount for label, amount in excess.items() if amount > 0},
                 failure=outcome if isinstance(outcome, Failure) else None,
+                cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",
                 inactive=_inactive(last),
                 seconds=sum((a.finished_at or a.started_at) - a.started_at for a in launches),
             )

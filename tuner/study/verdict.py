@@ -5,13 +5,13 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 
-from tuner.domain.measurement import Measured, Measurement, Metric
+from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, Metric
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Purpose, TrialReport
 from tuner.errors import InternalError
-from tuner.search.base import Infeasible, Scored, Verdict
+from tuner.search.base import Infeasible, Partial, Scored, Verdict
 
 BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 
@@ -75,6 +75,9 @@ def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, fl
     seconds = max(0.0, report.finished_at - report.started_at)
     if isinstance(report.outcome, Failure):
         return Infeasible(report.outcome.failure_class, seconds)
+    if isinstance(report.outcome, MeasuredInPart):
+        part = report.outcome
+        return Partial(tuple(part.value(g.metric, g.level) for g in space.goals), part.reason, seconds)
     rows = _rows(report.outcome)
     values = []
     for goal in space.goals:

@@ -12,7 +12,7 @@ from support import records
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
@@ -73,6 +73,11 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "simulated": switch,
         "warnings": many(text),
     },
+    MeasuredInPart: {
+        "levels": many(st.deferred(lambda: build(LevelResult)), most=2),
+        "simulated": switch,
+        "reason": text,
+    },
     Failure: {
         "failure_class": st.sampled_from(FailureClass),
         "phase": st.sampled_from(Phase),
@@ -125,7 +130,7 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "task": maybe(st.deferred(lambda: build(TaskScore))),
     },
     TrialReport: {
-        "outcome": st.deferred(lambda: build(Failure) | build(Measured)),
+        "outcome": st.deferred(lambda: build(Failure) | build(MeasuredInPart) | build(Measured)),
         "plan": maybe(st.deferred(lambda: build(LaunchPlan))),
         "phase_seconds": table(st.sampled_from(Phase), number),
         "activity": many(st.deferred(lambda: build(KnobActivity))),
