@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +16,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 TUNER = [str(Path(sys.executable).with_name("tuner"))]
@@ -126,22 +126,24 @@ def test_a_study_runs_to_its_front_and_its_exported_script_serves_the_measured_c
     tuner(folder, "export", "night", "--pick", str(pick["trials"][0]), "-o", str(script))
     shown = json.loads(tuner(folder, "study", "show", "night", str(pick["trials"][0]), "--json").stdout)
     measured = json.loads(Path(shown["run_dir"], shown["artifacts"]["server_info"]).read_text())
-    server = subprocess.Popen(["bash", str(script)], cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    port = free_port()
+    server = subprocess.Popen(
+        ["bash", str(script)], cwd=folder, env=environment(folder) | {"PORT": str(port)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     try:
-        port = re.search(r"PORT=(\d+)", script.read_text())
-        assert port is not None
         running: dict[str, Any] = {}
 
         def answers() -> bool:
             try:
-                running.update(httpx.get(f"http://127.0.0.1:{port[1]}/server_info", trust_env=False).json())
+                running.update(httpx.get(f"http://127.0.0.1:{port}/server_info", trust_env=False).json())
             except httpx.HTTPError:
                 return False
             return True
 
         wait_for("the exported server", answers)
         text = httpx.post(
-            f"http://127.0.0.1:{port[1]}/v1/completions",
+            f"http://127.0.0.1:{port}/v1/completions",
             json={"model": "org/model", "prompt": "The", "max_tokens": 4},
             trust_env=False,
             timeout=30,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,19 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from support import exports
+from support.ports import free_port
 
 from tuner.domain.launch import LaunchPlan
 from tuner.export.script import script
 from tuner.trial.environment import build_environment
 
 START_TIMEOUT_S = 60.0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @contextmanager

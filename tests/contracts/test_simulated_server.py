@@ -19,6 +19,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from support.ports import free_port
 
 from tuner.engines.simulated.model import truth
 from tuner.engines.simulated.modelfile import load_model
@@ -26,12 +27,6 @@ from tuner.engines.simulated.modelfile import load_model
 SPEEDY = ("--time-scale", "500", "--noise-scale", "0")
 PATIENCE_S = 60.0
 PROMPT = list(range(512))
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @dataclass

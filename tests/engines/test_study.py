@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 import time
@@ -12,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / ".engines" / "vllm" / "bin" / "vllm"
@@ -68,12 +68,14 @@ def test_a_study_on_a_real_vllm_is_measured_exported_and_its_script_serves(tmp_p
     script = tmp_path / "serve.sh"
     tuner(tmp_path, "export", "real", "--pick", "1", "-o", str(script))
     assert "VLLM_SERVER_DEV_MODE" not in script.read_text()
-    port = re.search(r"PORT=(\d+)", script.read_text())
-    assert port is not None
     with (tmp_path / "serve.log").open("w") as log:
-        server = subprocess.Popen(["bash", str(script)], cwd=tmp_path, stdout=log, stderr=log, start_new_session=True)
+        port = free_port()
+        server = subprocess.Popen(
+            ["bash", str(script)], cwd=tmp_path, env=os.environ | {"PORT": str(port)},
+            stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
     try:
-        answer = completion(f"http://127.0.0.1:{port[1]}", server)
+        answer = completion(f"http://127.0.0.1:{port}", server)
         assert answer["usage"]["completion_tokens"] == 4
     finally:
         os.killpg(server.pid, 15)

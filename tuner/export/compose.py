@@ -22,7 +22,7 @@ def compose(export: Export) -> str:
     command = command_of(export)
     definition = load_definition(export.plan.engine)
     program: list[Word] = [(part,) for part in definition.program()]
-    inner = {HOST: "0.0.0.0", PORT: str(export.plan.port)}  # noqa: S104 - inside the container; published on loopback
+    inner = {HOST: "0.0.0.0", PORT: str(command.port)}  # noqa: S104 - inside the container; published on loopback
     words = [tuple(_inside(part, inner) for part in word) for word in (*program, *command.argv[export.program :])]
     environment = {name: value for name, value in command.env.items() if name != GPUS}
     return render(
@@ -35,7 +35,7 @@ def compose(export: Export) -> str:
         gpus=json.dumps([str(gpu) for gpu in export.plan.gpus]),
         model_folder=_scalar((export.plan.model,)) if export.plan.model.startswith("/") else None,
         host=export.plan.host,
-        port=export.plan.port,
+        port=command.port,
     )
 
 

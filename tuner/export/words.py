@@ -1,6 +1,9 @@
 """The exported command, word by word: literal text, and the few variables that its user may or must set.
 
 Nothing here knows a format: each one writes literals and variables by its own rules of quoting.
+
+A trial listens on ports that were free while it ran. An export listens on the port that the engine takes by itself, as
+its flag catalogue says, and leaves side ports (where ranks meet) to the engine: nothing else of the launch changes.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.domain.launch import LaunchPlan
+from tuner.engines.catalogue import load_catalogue
 from tuner.engines.definition import EngineDefinition, load_definition
 from tuner.errors import InternalError
 from tuner.export.base import Export
@@ -40,12 +44,14 @@ class Command:
         env: name → value.
         inherited: names taken from the caller's environment when they exist there.
         variables: everything that the caller may or must set, without repetition.
+        port: where the server listens unless PORT says otherwise.
     """
 
     argv: tuple[Word, ...]
     env: Mapping[str, Word]
     inherited: tuple[str, ...]
     variables: tuple[Variable, ...]
+    port: int
 
 
 HOST, PORT, GPUS = "HOST", "PORT", "CUDA_VISIBLE_DEVICES"
@@ -68,25 +74,38 @@ def command_of(export: Export) -> Command:
         env=env,
         inherited=tuple(name for name in inherited_names(plan) if name not in env),
         variables=tuple(dict.fromkeys(used)),
+        port=words.port,
     )
+
+
+def _usual_port(plan: LaunchPlan, definition: EngineDefinition) -> int:
+    """The engine's own default; the trial's port where the catalogue states none."""
+    flag = load_catalogue(plan.engine, plan.engine_version).find(definition.port_flag)
+    return flag.default if flag is not None and isinstance(flag.default, int) else plan.port
 
 
 class _Words:
     def __init__(self, plan: LaunchPlan, definition: EngineDefinition) -> None:
         self._plan = plan
+        self.port = _usual_port(plan, definition)
         self._places = {
-            definition.host_flag: Variable(HOST, plan.host),
-            definition.port_flag: Variable(PORT, str(plan.port)),
+            (definition.host_flag, plan.host): Variable(HOST, plan.host),
+            (definition.port_flag, str(plan.port)): Variable(PORT, str(self.port)),
         }
+        sides = [(side, str(port)) for side, port in zip(definition.extra_ports, plan.extra_ports, strict=False)]
+        self._side_flags = {(side.flag, port) for side, port in sides if side.flag is not None}
+        self._side_variables = {(side.env, port) for side, port in sides if side.env is not None}
         self._secrets = 0
 
     def arguments(self) -> tuple[Word, ...]:
         before = ""
         words: list[Word] = []
         for argument in self._plan.argv:
-            place = self._places.get(before)
-            if place is not None and place.default == argument:
+            place = self._places.get((before, argument))
+            if place is not None:
                 words.append((place,))
+            elif (before, argument) in self._side_flags:
+                words.pop()
             else:
                 words.append(self._parts(argument, _name_of(argument, before)))
             before = argument
@@ -97,7 +116,7 @@ class _Words:
         for name, value in fixed_variables(self._plan).items():
             if not _NAME.fullmatch(name):
                 raise InternalError(f"no name of an environment variable: {name!r}")
-            if name in self._plan.trial_only_env:
+            if name in self._plan.trial_only_env or (name, value) in self._side_variables:
                 continue
             env[name] = (Variable(GPUS, value),) if name == GPUS and value else self._parts(value, name)
         return env

@@ -54,13 +54,13 @@ class TestCompose:
         service = self.load(exports.export(plan))
         # Compose turns `$$` into `$` after reading the YAML.
         command = [word.replace("$$", "$") for word in service["command"]]
-        assert command == ["python3", *plan.argv[1:5], "--host", "0.0.0.0", *plan.argv[7:]]
+        assert command == ["python3", *plan.argv[1:5], "--host", "0.0.0.0", "--port", "30000", *plan.argv[9:]]
         assert service["environment"]["SETTING"].replace("$$", "$") == value
         assert not any(re.search(r"(?<!\$)(\$\$)*\$(?!\$)", word) for word in service["command"])
 
     def test_it_is_published_on_loopback_and_reserves_the_gpus(self) -> None:
         service = self.load(exports.export())
-        assert service["ports"] == ["${HOST:-127.0.0.1}:${PORT:-31000}:31000"]
+        assert service["ports"] == ["${HOST:-127.0.0.1}:${PORT:-30000}:30000"]
         assert service["deploy"]["resources"]["reservations"]["devices"][0]["device_ids"] == ["0", "1"]
         assert "CUDA_VISIBLE_DEVICES" not in service["environment"]
         assert service["volumes"][0]["source"] == "/models/Kimi-K2.5"
@@ -100,7 +100,7 @@ class TestSystemd:
         words = [word.replace("$$", "$") for word in self.words(start)]
         assert words == [*plan.argv[:6], "${HOST}", "--port", "${PORT}", *plan.argv[9:]]
         environment = dict(w.split("=", 1) for line in self.value(text, "Environment") for w in self.words(line))
-        assert environment == fixed_variables(plan) | {"HOST": "127.0.0.1", "PORT": "31000"}
+        assert environment == fixed_variables(plan) | {"HOST": "127.0.0.1", "PORT": "30000"}
 
     def test_systemd_accepts_the_unit(self, tmp_path: Path) -> None:
         analyze = shutil.which("systemd-analyze")

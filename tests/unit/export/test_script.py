@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,6 +56,12 @@ def echo_plan(arguments: tuple[str, ...], env: Mapping[str, str], **changes: obj
     return exports.served_plan(arguments, env, PROGRAM, **changes)
 
 
+def on_usual_port(argv: Sequence[str]) -> list[str]:
+    """A launch's arguments with the trial's port replaced by the one that SGLang takes by itself."""
+    place = argv.index("--port") + 1
+    return [*argv[:place], "30000", *argv[place + 1 :]]
+
+
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=st.lists(any_text, max_size=6).map(tuple), env=st.dictionaries(env_names, any_text, max_size=4))
 def test_arguments_and_environment_arrive_unchanged(
@@ -63,7 +69,7 @@ def test_arguments_and_environment_arrive_unchanged(
 ) -> None:
     plan = echo_plan(arguments, env)
     argv, seen, _cwd = started(script(exports.export(plan)), tmp_path)
-    assert argv == list(plan.argv[3:])
+    assert argv == on_usual_port(plan.argv[3:])
     assert {name: seen.get(name) for name in fixed_variables(plan)} == fixed_variables(plan)
     assert set(seen) - set(fixed_variables(plan)) <= {"PATH", "LC_ALL", "LC_CTYPE"}
 
@@ -101,6 +107,35 @@ def test_host_port_and_gpus_can_be_set_from_outside(tmp_path: Path) -> None:
     assert argv[argv.index("--host") + 1] == "0.0.0.0"
     assert argv[argv.index("--port") + 1] == "8000"
     assert seen["CUDA_VISIBLE_DEVICES"] == "4,5"
+
+
+@pytest.mark.parametrize(("engine", "version", "port"), [("sglang", "0.5.23", "30000"), ("vllm", "0.32.0+cpu", "8000")])
+def test_without_a_word_it_listens_where_the_engine_usually_does(
+    tmp_path: Path, engine: str, version: str, port: str
+) -> None:
+    text = script(exports.export(echo_plan((), {}, engine=engine, engine_version=version)))
+    argv, _env, _cwd = started(text, tmp_path)
+    assert argv[argv.index("--port") + 1] == port
+    header = text.split("set -euo pipefail")[0]
+    assert f"PORT={port}" in header
+    assert "31000" not in header
+
+
+def test_a_flag_moves_it_as_well(tmp_path: Path) -> None:
+    argv, _env, _cwd = started(script(exports.export(echo_plan((), {}))), tmp_path, "--port", "9000")
+    assert argv[-2:] == ["--port", "9000"]  # both engines take the last of two
+
+
+def test_ports_where_ranks_met_in_the_trial_are_left_to_the_engine(tmp_path: Path) -> None:
+    plan = echo_plan(("--nccl-port", "31001", "--steps", "31001"), {"VLLM_PORT": "31001"}, extra_ports=(31001,))
+    argv, seen, _cwd = started(script(exports.export(plan)), tmp_path)
+    assert argv[-2:] == ["--steps", "31001"]
+    assert "--nccl-port" not in argv
+    assert seen["VLLM_PORT"] == "31001"  # a variable of another engine is a setting like any other
+    vllm = replace(plan, engine="vllm", engine_version="0.32.0")
+    argv, seen, _cwd = started(script(exports.export(vllm)), tmp_path)
+    assert "--nccl-port" in argv
+    assert "VLLM_PORT" not in seen
 
 
 def test_a_number_that_happens_to_equal_the_port_is_left_alone(tmp_path: Path) -> None:
