@@ -164,6 +164,11 @@ class Budget(BaseModel):
         confirm_launches: how often the baseline and each finalist are launched again at the end, interleaved; they
             take at most a third of `trials`, fewer finalists and launches where that does not suffice; 0 for none.
         smallest_gain: the difference that matters, as a share; a comparison that cannot tell it says so.
+        stop_below_gain: end the search once no candidate is expected to be better than the best found by this share of
+            the first objective, with `stop_confidence`; None searches until the budget is used up.
+        stop_confidence: probability with which that must hold.
+        cut_short: a launch of the search that an earlier one beats beyond noise on every objective, whatever its last
+            levels would show, is measured in part only.
         launch_timeout_s: longest start-up, whatever the phases.
         benchmark_timeout_s: longest benchmark of one launch.
     """
@@ -177,6 +182,9 @@ class Budget(BaseModel):
     smallest_gain: Annotated[float, Field(gt=0, lt=1)] = 0.02
     hours: Annotated[float, Field(gt=0)] | None = None
     gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    stop_below_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
+    stop_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
+    cut_short: bool = True
     launch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
     benchmark_timeout_s: Annotated[float, Field(gt=0)] = 900.0
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import Cutoff, Purpose
 
 
 class SpaceExhausted(Exception):
@@ -247,8 +247,13 @@ class Search(Protocol):
         """
         ...
 
-    def is_clearly_worse(self, trial: int, values: Sequence[float | None]) -> bool:
-        """Whether a pending trial, measured in part, is beaten already whatever the rest will show (beyond noise)."""
+    def cutoffs(self, trial: int, levels: Sequence[int]) -> Sequence[Cutoff]:
+        """When a pending trial, measured at some of its levels, is beaten whatever the rest will show (beyond noise).
+
+        Args:
+            trial: a proposal that was not told yet.
+            levels: concurrency levels in the order in which they are measured.
+        """
         ...
 
     def remaining_gain(self, confidence: float = 0.9) -> RemainingGain | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,6 @@ from tuner.search.lattice import Points
 from tuner.search.pool import candidate_pool, neighbours
 
 _Z95 = 1.96
-_CLEAR_SIGMAS = 3.0
 _AVERAGED_OVER = 40
 _POOL = 600
 _LIKELIEST = 150
@@ -123,23 +122,3 @@ def _samples(model: GaussianProcess, points: Points, rng: Generator) -> Array:
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     drawn: Array = mean + rng.standard_normal((_SAMPLES, len(points))) @ root.T
     return drawn
-
-
-def clearly_worse(beliefs: Beliefs, point: Points, measured: Sequence[float]) -> bool:
-    """Whether a launched point beats this one on every objective beyond noise, whatever the rest will show.
-
-    Args:
-        beliefs: of one engine.
-        point: the one being measured.
-        measured: log value per objective; NaN where not measured yet. The others get their optimistic prediction.
-    """
-    values = np.array(measured)
-    if np.isnan(values).all():
-        return False
-    mean, sd = beliefs.predict(point[None])
-    noise = np.array([model.launch_noise for model in beliefs.objectives])
-    unknown = np.isnan(values)
-    spread = np.where(unknown, np.sqrt(sd[0] ** 2 + noise**2), np.sqrt(2.0) * noise)
-    optimistic = np.where(unknown, mean[0], values) + _CLEAR_SIGMAS * spread
-    known_mean, known_sd = beliefs.predict(beliefs.known_points)
-    return bool((known_mean - _CLEAR_SIGMAS * known_sd > optimistic).all(axis=1).any())

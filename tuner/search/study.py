@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import Cutoff, CutoffBound, Purpose
 from tuner.domain.values import spell
 from tuner.errors import InternalError, StorageError, StudyError
 from tuner.search.base import (
@@ -32,12 +32,13 @@ from tuner.search.base import (
     SpaceExhausted,
     Verdict,
 )
-from tuner.search.beliefs import MIN_SUCCESSES, Beliefs
+from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, FitsKept
+from tuner.search.cutoff import beaten_below
 from tuner.search.explanation import WHY, explanation_facts, note_explanation, read_explanation
 from tuner.search.finalists import finalists
 from tuner.search.goal import Aims, floors
 from tuner.search.history import History
-from tuner.search.insight import axis_effects, clearly_worse, remaining_gain
+from tuner.search.insight import axis_effects, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
 from tuner.search.pool import any_unseen
@@ -154,6 +155,7 @@ class Search:
         self._study = study
         self._notebook = notebook
         self._seed = seed
+        self._fits: dict[str, FitsKept] = {engine: {} for engine in notebook.lattices}
 
     def queue_baselines(self, baselines: Mapping[str, Candidate], launches: int) -> None:
         """Queue each engine's baseline until it has had `launches` turns, engine after engine in every round."""
@@ -333,15 +335,27 @@ class Search:
                     )
         return found
 
-    def is_clearly_worse(self, trial: int, values: Sequence[float | None]) -> bool:
-        """See `tuner.search.base.Search.is_clearly_worse`."""
+    def cutoffs(self, trial: int, levels: Sequence[int]) -> Sequence[Cutoff]:
+        """See `tuner.search.base.Search.cutoffs`."""
         candidate = candidate_of(self._open_trial(trial))
         assert candidate is not None, "a pending trial has a candidate"
         beliefs = self._beliefs(candidate.engine)
         if beliefs is None:
-            return False
+            return ()
         point = self._notebook.lattices[candidate.engine].encode(candidate)
-        return clearly_worse(beliefs, point, [float(v) for v in self._notebook.gains(values)])
+        goals = self._notebook.objectives
+        found: list[Cutoff] = []
+        known = dict.fromkeys(tuple(k for k, goal in enumerate(goals) if goal.level <= last) for last in levels[:-1])
+        for measured in known:
+            if not measured or len(measured) == len(goals):
+                continue
+            for floor in beaten_below(beliefs, point, measured):
+                bounds = tuple(
+                    CutoffBound(goals[k].metric, goals[k].level, self._notebook.value(k, float(value)))
+                    for k, value in zip(measured, floor.values, strict=True)
+                )
+                found.append(Cutoff(floor.rival, bounds))
+        return found
 
     def remaining_gain(self, confidence: float = 0.9) -> RemainingGain | None:
         """See `tuner.search.base.Search.remaining_gain`."""
@@ -358,7 +372,7 @@ class Search:
         history = self._history(engine)
         if len(history.successes) < MIN_SUCCESSES:
             return None
-        return Beliefs(self._notebook.lattices[engine], history)
+        return Beliefs(self._notebook.lattices[engine], history, fits=self._fits[engine])
 
     def _history(self, engine: str) -> History:
         return self._notebook.history(self._trials(), engine)

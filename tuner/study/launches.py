@@ -16,7 +16,7 @@ from typing import Protocol
 from tuner.domain.failure_memory import next_step
 from tuner.domain.outcome import FAILURES, Action, Failure, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
-from tuner.domain.trial import Purpose, TrialReport, TrialRequest
+from tuner.domain.trial import Cutoff, Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
 from tuner.execution.base import Executor, Finished, Progressed, TrialKey
 from tuner.search.base import Proposal, Search
@@ -230,10 +230,17 @@ class Launches:
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
             # What is to be proven is launched as a user would launch it.
             warm=self._warm and proposal.purpose in _MAY_BE_WARM,
+            cutoffs=self._cutoffs(proposal),
         )
         self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
         self._executor.submit(request)
         self._notify(AttemptStarted(attempt, proposal.why))
+
+    def _cutoffs(self, proposal: Proposal) -> tuple[Cutoff, ...]:
+        """Only the search may do with a part of the numbers."""
+        if proposal.purpose is not Purpose.SEARCH or not self._space.budget.cut_short:
+            return ()
+        return tuple(self._search.cutoffs(proposal.trial, self._space.workload.levels))
 
     # ---- what came back
 

@@ -11,6 +11,7 @@ import pytest
 from support.search_spaces import BASELINE, ENGINE, KNOBS, candidate, space
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Metric
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose
@@ -260,15 +261,47 @@ def test_little_is_left_to_win_once_the_best_is_known() -> None:
     assert left.upper < 0.03
 
 
-def test_only_what_is_beaten_beyond_noise_is_clearly_worse() -> None:
+def test_without_a_model_nothing_is_cut_short() -> None:
     search = opened()
-    assert not search.is_clearly_worse(search.ask().trial, (1.0, None))
-    search.tell(0, verdict(candidate(SPACE)))
-    run(search, 25)
-    trial = search.ask().trial
-    assert search.is_clearly_worse(trial, (20.0, None))
-    assert not search.is_clearly_worse(trial, (75.0, None))
-    assert not search.is_clearly_worse(trial, (None, None))
+    assert not search.cutoffs(search.ask().trial, (1, 128))
+
+
+def searched_until_clear(search: Search) -> None:
+    for _ in range(26):
+        proposal = search.ask()
+        steps = float(proposal.candidate.values["steps"] or 0)
+        search.tell(proposal.trial, Scored((60 + 3 * steps, 2000 + 50 * steps), seconds=180))
+
+
+def test_only_what_is_beaten_beyond_noise_is_cut_short() -> None:
+    search = opened()
+    searched_until_clear(search)
+    search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
+    (cutoff,) = search.cutoffs(search.ask().trial, (1, 32, 128))
+    (bound,) = cutoff.bounds
+    assert (bound.metric, bound.level) == (Metric.OUTPUT_TOK_S, 1)
+    assert 63 < bound.value < 84
+    rival = search.explain(cutoff.rival).candidate
+    assert float(rival.values["steps"] or 0) > 1
+
+
+def test_a_candidate_that_may_still_win_under_load_is_measured_there() -> None:
+    search = opened()
+    run(search, 26)  # here more steps are faster alone and slower under load: nothing beats everything
+    search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
+    assert not search.cutoffs(search.ask().trial, (1, 128))
+
+
+def test_a_configuration_over_a_limit_beats_nothing() -> None:
+    limited = space(KNOBS, limits=[{"metric": "ttft_p99_ms", "level": 128, "max": 100}])
+    search = opened(of=limited)
+    for _ in range(26):
+        proposal = search.ask()
+        steps = float(proposal.candidate.values["steps"] or 0)
+        broken = {limited.limits[0].label: 0.5 if steps > 1 else -0.5}
+        search.tell(proposal.trial, Scored((60 + 3 * steps, 2000 + 50 * steps), broken, seconds=180))
+    search.enqueue(candidate(limited, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
+    assert not search.cutoffs(search.ask().trial, (1, 128))
 
 
 def test_results_of_an_earlier_study_lead_to_its_best_sooner() -> None:
