@@ -119,7 +119,7 @@ def test_list_names_shipped_and_own_spaces(tuner: Tuner) -> None:
     own.mkdir()
     (own / "broken.yaml").write_text("name: [\n")
     tuner.env["TUNER_SPACES"] = str(own)
-    rows = {row["name"]: row for row in json.loads(tuner("space", "list", "--json").stdout)}
+    rows = {row["name"]: row for row in json.loads(tuner("space", "list", "--json").stdout)["spaces"]}
     assert {"quickstart", "sm90", "sm100", "sm120", "cpu", "broken"} <= set(rows)
     assert rows["sm120"]["engines"] == ["sglang", "vllm"]
     assert "broken.yaml:2:1" in rows["broken"]["error"]

@@ -261,6 +261,8 @@ def test_bad_input_is_one_red_line_with_the_code_of_its_family(
     assert words in done.stderr
     assert "hunter2" not in done.stderr
     assert not servers(folder)
+    if (folder / "tuner.db").exists():
+        assert json.loads(tuner(folder, "study", "list", "--json").stdout) == {"studies": []}
 
 
 def test_a_dry_run_starts_nothing_and_prints_the_first_launch(folder: Path) -> None:
@@ -269,6 +271,23 @@ def test_a_dry_run_starts_nothing_and_prints_the_first_launch(folder: Path) -> N
     assert not (folder / "tuner.db").exists()
     document = json.loads(tuner(folder, "study", "start", "--space", "tiny.yaml", "--dry-run", "--json").stdout)
     assert document["engines"]["simulated"]["combinations"] == 16
+    assert (
+        "5 launches (no GPU), measured at C=1, 4: 2 of the baseline first, 3 to search, none to confirm" in done.stderr
+    )
+    assert "objective: throughput: maximize output token throughput at C=4" in done.stderr
+
+
+def test_a_plan_can_be_made_on_a_machine_without_the_engine(folder: Path) -> None:
+    (folder / "far.yaml").write_text(
+        "name: far\nmodel: m\nhardware: {gpus: 8}\nengines: {sglang: {command: [no-such-thing]}}\n"
+        "knobs: {steps: {values: [unset, 4], flag: --chunked-prefill-size}}\n"
+        "workload: {levels: [1, 16]}\nlimits: [{metric: output_tok_s, level: 16, min_of_baseline: 0.97}]\n"
+    )
+    done = tuner(folder, "study", "start", "--space", "far.yaml", "--dry-run")
+    assert "no-such-thing" in done.stdout
+    assert "warning: cannot start on this machine: engine sglang is not installed" in done.stderr
+    assert "limit: output token throughput at C=16 ≥ 97 % of the baseline's" in done.stderr
+    assert "3 of the baseline first, 25 to search, at most 12 to confirm 3 finalists" in done.stderr
 
 
 def test_help_loads_none_of_the_heavy_libraries(folder: Path) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
-from tuner.cli.wording import SIMULATED, changes, number
+from tuner.cli.wording import SIMULATED, changes, goal_document, number
 from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
@@ -72,7 +72,7 @@ def caution_document(caution: Caution) -> dict[str, Any]:
 
 
 def front_document(record: StudyRecord, front: Front, cautions: Sequence[Caution]) -> dict[str, Any]:
-    """Keys: study, simulated, objectives (label, metric, unit, level, direction), baseline, front, beaten, over_limit,
+    """Keys: study, simulated, objectives (see `goal_document`), baseline, front, beaten, over_limit,
     warnings.
 
     Baseline to over_limit hold standings (see `_standing_document`).
@@ -80,16 +80,7 @@ def front_document(record: StudyRecord, front: Front, cautions: Sequence[Caution
     return {
         "study": record.name,
         "simulated": record.simulated,
-        "objectives": [
-            {
-                "label": goal.label,
-                "metric": goal.metric.value,
-                "unit": goal.metric.unit,
-                "level": goal.level,
-                "direction": "maximize" if goal.maximize else "minimize",
-            }
-            for goal in front.goals
-        ],
+        "objectives": [goal_document(goal) for goal in front.goals],
         "baseline": None if front.baseline is None else _standing_document(front, front.baseline),
         "front": [_standing_document(front, standing) for standing in front.members],
         "beaten": [_standing_document(front, standing) for standing in front.beaten],

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tuner.cli.output import console, out, print_json
-from tuner.cli.wording import SIMULATED, duration
+from tuner.cli.output import console, print_json
+from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document
 from tuner.spec.reach import reach_of
+from tuner.study.confirm import Extent, automatic_extent
 from tuner.study.session import Prepared
 from tuner.trial.script import launch_script
 
 
 def plan_document(prepared: Prepared) -> dict[str, Any]:
-    """What the plan says.
-
-    Keys: study, simulated, model, engines (name → version, program, knobs, combinations, combinations_exact), gpus,
-    levels, objectives, limits, budget, worst_case_s, first_launch (argv, env), warnings.
-    """
+    """What the plan says; its keys are listed in docs/json.md."""
     record, space = prepared.record, prepared.record.space
     budget = space.budget
     plan = prepared.first_plan()
+    confirm = _confirmation(prepared)
     worst = budget.trials * (budget.launch_timeout_s + budget.benchmark_timeout_s)
     return {
         "study": record.name,
@@ -29,6 +29,7 @@ def plan_document(prepared: Prepared) -> dict[str, Any]:
         "engines": {
             name: {
                 "version": setup.installed.version,
+                "flags_of": setup.catalogue.version,
                 "program": list(setup.installed.program),
                 "knobs": len(space.knobs_of(name)),
                 "combinations": (reach := reach_of(space, name)).size,
@@ -38,13 +39,23 @@ def plan_document(prepared: Prepared) -> dict[str, Any]:
         },
         "gpus": prepared.gpus,
         "levels": list(space.workload.levels),
-        "objectives": [goal.label for goal in space.goals],
-        "limits": [limit.label for limit in space.limits],
+        "objectives": [goal_document(goal) for goal in space.goals],
+        "limits": [limit_document(limit) for limit in space.limits],
         "budget": budget.model_dump(mode="json"),
+        "baseline_launches": budget.baseline_launches * len(space.engines),
+        "confirmation": None
+        if confirm is None
+        else {"launches": confirm.launches, "finalists": confirm.finalists, "rounds": confirm.rounds},
         "worst_case_s": worst if budget.hours is None else min(worst, budget.hours * 3600),
         "first_launch": {"argv": list(plan.argv), "env": dict(plan.env)},
         "warnings": list(prepared.warnings),
     }
+
+
+def _confirmation(prepared: Prepared) -> Extent | None:
+    """What is set aside for the confirmation when launches take no longer than planned."""
+    space = prepared.record.space
+    return automatic_extent(space.budget, engines=len(space.engines))
 
 
 def show(prepared: Prepared, *, as_json: bool, script: bool) -> None:
@@ -55,21 +66,41 @@ def show(prepared: Prepared, *, as_json: bool, script: bool) -> None:
         return
     label = f" ({SIMULATED})" if prepared.record.simulated else ""
     console().print(f"study {document['study']}{label}", style="bold", markup=False)
-    for name, engine in document["engines"].items():
-        version = engine["version"] or "version unknown"
-        size = f"{engine['combinations']:,}" if engine["combinations_exact"] else f"at most {engine['combinations']:,}"
-        console().print(f"  {name} {version}: {engine['knobs']} knobs, {size} combinations", markup=False)
-    budget = prepared.record.space.budget
-    gpus = f"{document['gpus']} GPUs per launch" if document["gpus"] else "no GPU"
-    console().print(
-        f"  {budget.trials} launches ({budget.baseline_launches} of the baseline first), {gpus}, "
-        f"C={', '.join(map(str, document['levels']))}; at the very worst {duration(document['worst_case_s'])}",
-        markup=False,
-    )
-    console().print(f"  objectives: {', '.join(document['objectives'])}", markup=False)
-    if document["limits"]:
-        console().print(f"  limits: {', '.join(document['limits'])}", markup=False)
+    for line in _lines(prepared, document):
+        console().print(f"  {line}", markup=False)
     for warning in prepared.warnings:
         console().print(f"warning: {warning}", style="yellow", markup=False)
     if script:
-        out().print(launch_script(prepared.first_plan(), Path.cwd()), markup=False, soft_wrap=True, end="")
+        sys.stdout.write(launch_script(prepared.first_plan(), Path.cwd()))
+
+
+def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
+    space = prepared.record.space
+    for name, engine in document["engines"].items():
+        version = engine["version"] or f"of unknown version (flags of {engine['flags_of']})"
+        size = f"{engine['combinations']:,}" if engine["combinations_exact"] else f"at most {engine['combinations']:,}"
+        yield f"{name} {version}: {engine['knobs']} knobs, {size} combinations"
+    gpus = f"{prepared.gpus} GPUs each" if prepared.gpus else "no GPU"
+    levels = ", ".join(map(str, space.workload.levels))
+    yield f"{space.budget.trials} launches ({gpus}), measured at C={levels}: {_parts(prepared, document)}"
+    yield f"at the very worst {duration(document['worst_case_s'])}"
+    yield from (f"objective: {_named(goal)}" for goal in document["objectives"])
+    yield from (f"limit: {limit['words']}" for limit in document["limits"])
+
+
+def _named(goal: dict[str, Any]) -> str:
+    return f"{goal['label']}: {goal['direction']} {goal['words']}"
+
+
+def _parts(prepared: Prepared, document: dict[str, Any]) -> str:
+    """What the launches are for: `3 of the baseline first, 28 to search, at most 9 to confirm 2 finalists`."""
+    launches, several = prepared.record.space.budget.trials, "s" if len(document["engines"]) > 1 else ""
+    first = min(document["baseline_launches"], launches)
+    confirm = document["confirmation"] or {"launches": 0}
+    search = max(0, launches - first - confirm["launches"])
+    begin = f"{first} of the baseline{several} first, {search} to search"
+    if not confirm["launches"]:
+        return f"{begin}, none to confirm what was found"
+    finalists = "1 finalist" if confirm["finalists"] == 1 else f"{confirm['finalists']} finalists"
+    ends = f"at most {confirm['launches']} to confirm {finalists} against the baseline{several}"
+    return f"{begin}, {ends} ({confirm['rounds']} rounds)"

@@ -8,6 +8,7 @@ import typer
 
 from tuner.cli.options import JsonOption
 from tuner.cli.output import console, out, print_json
+from tuner.cli.wording import goal_document, limit_document
 
 if TYPE_CHECKING:
     from tuner.domain.knob import Knob
@@ -66,7 +67,7 @@ def show(space: SpaceArgument, as_json: JsonOption = False) -> None:
 def list_(as_json: JsonOption = False) -> None:
     """List the space files that a bare name finds: those in $TUNER_SPACES, then the shipped ones.
 
-    JSON: a list of name, file, engines, description, error (null when the file is sound).
+    JSON keys: spaces (each: name, file, engines, description, error, which is null when the file is sound).
     """
     from tuner.errors import SpecError
     from tuner.spec import list_spaces
@@ -82,7 +83,7 @@ def list_(as_json: JsonOption = False) -> None:
             row |= {"engines": list(loaded.space.engines), "description": loaded.space.description}
         rows.append(row)
     if as_json:
-        print_json(rows)
+        print_json({"spaces": rows})
         return
     width = max((len(row["name"]) for row in rows), default=0)
     for row in rows:
@@ -128,8 +129,8 @@ def _document(loaded: LoadedSpace) -> dict[str, Any]:
         "model": space.model,
         "hardware": space.hardware.model_dump(),
         "levels": list(space.workload.levels),
-        "objectives": [goal.label for goal in space.goals],
-        "limits": [limit.label for limit in space.limits],
+        "objectives": [goal_document(goal) for goal in space.goals],
+        "limits": [limit_document(limit) for limit in space.limits],
         "rules": [{"forbid": rule.forbid, "because": rule.because} for rule in space.rules],
         "engines": {engine: _engine(loaded, engine) for engine in space.engines},
         "warnings": _problems(loaded.warnings),
@@ -193,7 +194,11 @@ def _print(document: dict[str, Any]) -> None:
     out().print(title, style="bold", markup=False)
     out().print(f"  model {document['model']}; {', '.join(w for w in wanted if w)}", markup=False)
     levels = ", ".join(map(str, document["levels"]))
-    out().print(f"  objectives {', '.join(document['objectives'])}; load levels {levels}", markup=False)
+    out().print(f"  load levels {levels}", markup=False)
+    for goal in document["objectives"]:
+        out().print(f"  objective {goal['label']}: {goal['direction']} {goal['words']}", markup=False)
+    for limit in document["limits"]:
+        out().print(f"  limit: {limit['words']}", markup=False)
     for engine, part in document["engines"].items():
         size = f"{part['size']} combinations"
         out().print()

@@ -13,7 +13,10 @@ from tuner.cli.output import console, out
 from tuner.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tuner.store import Store
+    from tuner.study.launches import StudyEnd
     from tuner.study.session import Prepared, RunOptions
 
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
@@ -66,7 +69,7 @@ def start(
     """Search for a faster configuration: launch, benchmark, record, and export the best."""
     from tuner.cli import plan_view
     from tuner.store import open_store
-    from tuner.study.session import RunOptions, StartOptions, prepare_start
+    from tuner.study.session import RunOptions, StartOptions, prepare_start, start_study
 
     options = StartOptions(
         space=space,
@@ -78,15 +81,14 @@ def start(
         engines=tuple(engine or ()),
         sampler=sampler,
     )
-    prepared = prepare_start(options, elsewhere=ray_address is not None)
+    prepared = prepare_start(options, elsewhere=ray_address is not None, only_plan=dry_run)
     if dry_run:
         plan_view.show(prepared, as_json=as_json, script=True)
         return
     plan_view.show(prepared, as_json=False, script=False)
     _confirm("Start?", yes=yes)
     with open_store(storage) as store:
-        store.create_study(prepared.record)
-        _run(prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
+        _run(start_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
 @app.command()
@@ -102,23 +104,30 @@ def resume(
 ) -> None:
     """Go on with a study that was stopped or killed; every finished trial is kept."""
     from tuner.store import open_store
-    from tuner.study.session import RunOptions, prepare_resume
+    from tuner.study.session import RunOptions, prepare_resume, run_study
 
     with open_store(storage, create=False) as store:
         prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None, other_machine=other_machine)
-        _run(prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
+        _run(run_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
-def _run(prepared: Prepared, store: Store, options: RunOptions, storage: str | None, *, as_json: bool) -> None:
+def _run(
+    run: Callable[..., StudyEnd],
+    prepared: Prepared,
+    store: Store,
+    options: RunOptions,
+    storage: str | None,
+    *,
+    as_json: bool,
+) -> None:
     """Run with a live view, end with the front and the exported script."""
     from tuner.cli import front_view
     from tuner.cli.live import watching
     from tuner.cli.logs import configure_logging
-    from tuner.study.session import run_study
 
     configure_logging()
     with watching(prepared) as (view, stop):
-        end = run_study(prepared, store, options, storage_url=storage, notify=view.notify, stop=stop)
+        end = run(prepared, store, options, storage_url=storage, notify=view.notify, stop=stop)
     front_view.conclude(store, prepared.record.name, end, as_json=as_json)
     if end.error is not None:
         raise end.error

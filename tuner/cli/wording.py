@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tuner.domain.measurement import Measurement, SpreadKind
+from tuner.domain.space import Limit, Objective
 from tuner.domain.values import Value, readable, spell
 
 SIMULATED = "simulated"
@@ -38,3 +40,30 @@ def duration(seconds: float) -> str:
     if whole < 5400:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def goal_document(goal: Objective) -> dict[str, Any]:
+    """An objective as every JSON document has it."""
+    return {
+        "label": goal.label,
+        "words": goal.words,
+        "metric": goal.metric.value,
+        "unit": goal.metric.unit,
+        "level": goal.level,
+        "direction": "maximize" if goal.maximize else "minimize",
+    }
+
+
+def limit_document(limit: Limit) -> dict[str, Any]:
+    """A limit as every JSON document has it; three of its four bounds are null."""
+    return {
+        "label": limit.label,
+        "words": limit.words,
+        "metric": limit.metric.value,
+        "unit": limit.metric.unit,
+        "level": limit.level,
+        "max": limit.max,
+        "min": limit.min,
+        "max_of_baseline": limit.max_of_baseline,
+        "min_of_baseline": limit.min_of_baseline,
+    }

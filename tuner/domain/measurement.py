@@ -42,6 +42,28 @@ class Metric(StrEnum):
         """True for rates and for tokens per joule, False for latencies."""
         return self.unit != "ms"
 
+    @property
+    def words(self) -> str:
+        """Name for people: `output token throughput`, `time to first token (p99)`."""
+        name, _, quantile = self.value.removesuffix("_ms").rpartition("_p")
+        return f"{_LATENCIES[name]} ({_QUANTILES[quantile]})" if self.unit == "ms" else _RATES[self]
+
+
+_LATENCIES = {
+    "ttft": "time to first token",
+    "itl": "time between tokens",
+    "tpot": "time per output token",
+    "e2e": "time to the whole answer",
+}
+_QUANTILES = {"50": "median", "90": "p90", "99": "p99"}
+_RATES = {
+    Metric.OUTPUT_TOK_S: "output token throughput",
+    Metric.DECODE_TOK_S: "decode speed of a request",
+    Metric.REQUEST_S: "request throughput",
+    Metric.GOODPUT_S: "goodput",
+    Metric.OUTPUT_TOK_PER_JOULE: "output tokens per joule",
+}
+
 
 class SpreadKind(StrEnum):
     """What an interval was computed from; a within-launch spread is never sold as more."""

@@ -17,7 +17,7 @@ from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
 from tuner.domain.output import OutputCheck
-from tuner.domain.values import Assignment, FlagValue, Scalar, Value
+from tuner.domain.values import Assignment, FlagValue, Scalar, Value, readable
 from tuner.domain.workload import Workload
 
 MISPLACED = "misplaced"
@@ -106,6 +106,11 @@ class Objective(BaseModel):
         """Direction: rates up, latencies down."""
         return self.metric.higher_is_better
 
+    @property
+    def words(self) -> str:
+        """What is optimised: `output token throughput at C=128`."""
+        return f"{self.metric.words} at C={self.level}"
+
 
 class Limit(BaseModel):
     """A bound that a configuration must keep: absolute, or relative to the baseline.
@@ -134,6 +139,16 @@ class Limit(BaseModel):
         """Name of the constraint."""
         bound = "max" if self.max is not None or self.max_of_baseline is not None else "min"
         return f"{self.metric.value}@{self.level} {bound}"
+
+    @property
+    def words(self) -> str:
+        """The bound in words: `output token throughput at C=16 ≥ 97 % of the baseline's`."""
+        relative = self.max is None and self.min is None
+        upper, lower = (self.max_of_baseline, self.min_of_baseline) if relative else (self.max, self.min)
+        sign, bound = ("≥", lower) if upper is None else ("≤", upper)
+        assert bound is not None
+        value = f"{bound * 100:g} % of the baseline's" if relative else f"{readable(bound)} {self.metric.unit}"
+        return f"{self.metric.words} at C={self.level} {sign} {value}"
 
     def violation(self, measured: float, baseline: float | None) -> float:
         """How far a value breaks the limit, as a share of the bound; ≤ 0 keeps it.

@@ -8,7 +8,7 @@ from functools import cache, partial
 from pathlib import Path
 
 from tuner.domain.catalogue import FlagCatalogue
-from tuner.engines.definition import engine_names
+from tuner.engines.definition import EngineDefinition, engine_names
 from tuner.errors import UserError
 from tuner.resources import launchers_dir
 
@@ -57,3 +57,9 @@ def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
 def catalogues() -> dict[str, Callable[[str | None], FlagCatalogue]]:
     """Engine → the catalogue for a version, for every engine that has one; read when asked for."""
     return {engine: partial(load_catalogue, engine) for engine in engine_names()}
+
+
+def usual_port(definition: EngineDefinition, catalogue: FlagCatalogue) -> int | None:
+    """The port on which an engine listens when nobody tells it one; None where its parser states none."""
+    flag = catalogue.find(definition.port_flag)
+    return flag.default if flag is not None and isinstance(flag.default, int) else None

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.domain.launch import LaunchPlan
-from tuner.engines.catalogue import load_catalogue
+from tuner.engines.catalogue import load_catalogue, usual_port
 from tuner.engines.definition import EngineDefinition, load_definition
 from tuner.errors import InternalError
 from tuner.export.base import Export
@@ -78,16 +78,10 @@ def command_of(export: Export) -> Command:
     )
 
 
-def _usual_port(plan: LaunchPlan, definition: EngineDefinition) -> int:
-    """The engine's own default; the trial's port where the catalogue states none."""
-    flag = load_catalogue(plan.engine, plan.engine_version).find(definition.port_flag)
-    return flag.default if flag is not None and isinstance(flag.default, int) else plan.port
-
-
 class _Words:
     def __init__(self, plan: LaunchPlan, definition: EngineDefinition) -> None:
         self._plan = plan
-        self.port = _usual_port(plan, definition)
+        self.port = usual_port(definition, load_catalogue(plan.engine, plan.engine_version)) or plan.port
         self._places = {
             (definition.host_flag, plan.host): Variable(HOST, plan.host),
             (definition.port_flag, str(plan.port)): Variable(PORT, str(self.port)),

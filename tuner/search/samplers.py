@@ -25,14 +25,10 @@ def _tpe(seed: int, _: Distributions) -> BaseSampler:
 
 
 def _gp(seed: int, _: Distributions) -> BaseSampler:
-    if find_spec("torch") is None:
-        raise UserError("the sampler gp needs torch", hint="install it: pip install 'tuner[gp]'")
     return optuna.samplers.GPSampler(seed=seed, warn_independent_sampling=False)
 
 
 def _cmaes(seed: int, _: Distributions) -> BaseSampler:
-    if find_spec("cmaes") is None:
-        raise UserError("the sampler cmaes needs the package of that name", hint="install it: pip install cmaes")
     return optuna.samplers.CmaEsSampler(seed=seed, warn_independent_sampling=False)
 
 
@@ -89,19 +85,32 @@ OPTUNA_SAMPLERS: Mapping[str, Callable[[int, Distributions], BaseSampler]] = {
 """Name → maker of one of Optuna's samplers, given a seed and the study's distributions."""
 
 SAMPLER_NAMES = (DEFAULT, *OPTUNA_SAMPLERS)
+_NEEDS = {"gp": ("torch", "'tuner[gp]'"), "cmaes": ("cmaes", "cmaes")}
+"""Sampler → the package that it needs besides Optuna, and what installs it."""
+
+
+def refuse_sampler(name: str, *, objectives: int) -> None:
+    """Whether a study can have this sampler, as far as can be told before its space is laid out.
+
+    Raises:
+        UserError: when there is none of this name, it needs a package that is missing, or it cannot do the study.
+    """
+    if name not in SAMPLER_NAMES:
+        near = get_close_matches(name, SAMPLER_NAMES, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(SAMPLER_NAMES)}"
+        raise UserError(f"there is no sampler {name}", hint=hint)
+    if name == "cmaes" and objectives > 1:
+        raise UserError("the sampler cmaes can do one objective only", hint="use tuner, tpe, nsga2 or gp")
+    package, install = _NEEDS.get(name, (None, ""))
+    if package is not None and find_spec(package) is None:
+        raise UserError(f"the sampler {name} needs the package {package}", hint=f"install it: pip install {install}")
 
 
 def optuna_sampler(name: str, *, seed: int, distributions: Distributions, objectives: int) -> BaseSampler:
     """One of Optuna's own samplers by name.
 
     Raises:
-        UserError: when there is none of this name, it needs a package that is missing, or it cannot do the study.
+        UserError: see `refuse_sampler`; or this sampler cannot lay out the space.
     """
-    make = OPTUNA_SAMPLERS.get(name)
-    if make is None:
-        near = get_close_matches(name, SAMPLER_NAMES, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"choose one of {', '.join(SAMPLER_NAMES)}"
-        raise UserError(f"there is no sampler {name}", hint=hint)
-    if name == "cmaes" and objectives > 1:
-        raise UserError("the sampler cmaes can do one objective only", hint="use tuner, tpe, nsga2 or gp")
-    return make(seed, distributions)
+    refuse_sampler(name, objectives=objectives)
+    return OPTUNA_SAMPLERS[name](seed, distributions)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner import __version__
@@ -15,12 +16,13 @@ from tuner.domain.measurement import Metric
 from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
-from tuner.engines.catalogue import catalogues
+from tuner.engines.catalogue import catalogues, usual_port
 from tuner.engines.plan import Place
-from tuner.errors import MachineUnfit, StudyError, UserError
+from tuner.errors import MachineUnfit, StudyError, TunerError, UserError
 from tuner.execution.ray import RayExecutor
 from tuner.search.samplers import DEFAULT as DEFAULT_SAMPLER
-from tuner.search.study import open_search
+from tuner.search.samplers import refuse_sampler
+from tuner.search.study import delete_search, open_search
 from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
@@ -37,6 +39,8 @@ from tuner.trial.sweep import sweep
 
 RUNS_VARIABLE = "TUNER_RUNS"
 _ENGINES = "engines"
+_FIRST_PORT = 30_000
+"""For a plan of an engine whose catalogue states no port."""
 _ENERGY = Metric.OUTPUT_TOK_PER_JOULE.value
 _ENERGY_HINT = "leave it out of objectives and limits, or run on NVIDIA GPUs whose driver counts energy (tuner doctor)"
 
@@ -74,7 +78,7 @@ class Prepared:
         setups: engine → how it is launched here.
         gpus: GPUs per launch; 0 for simulated engines.
         machine: this machine.
-        warnings: what the space's checks found that does not forbid the study.
+        warnings: what was found that does not forbid the study; of a plan only, also what does.
     """
 
     record: StudyRecord
@@ -89,10 +93,11 @@ class Prepared:
         return {engine: setup.baseline_candidate for engine, setup in self.setups.items()}
 
     def first_plan(self) -> LaunchPlan:
-        """The first launch, with the engine's usual ports filled in."""
+        """The first launch, from the engine's usual port on upwards."""
         setup = next(iter(self.setups.values()))
-        ports = tuple(range(30_000, 30_000 + setup.port_count))
-        place = Place("127.0.0.1", ports[0], ports[1:], tuple(range(self.gpus)))
+        first = usual_port(setup.definition, setup.catalogue) or _FIRST_PORT
+        side_ports = tuple(range(first + 1, first + setup.port_count))
+        place = Place("127.0.0.1", first, side_ports, tuple(range(self.gpus)))
         return setup.plan(setup.baseline_candidate, place)
 
 
@@ -103,23 +108,27 @@ def runs_root(study: str, attempts: list[AttemptRecord]) -> Path:
     return Path(os.environ.get(RUNS_VARIABLE) or "runs").absolute() / study
 
 
-def prepare_start(options: StartOptions, *, elsewhere: bool = False) -> Prepared:
+def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: bool = False) -> Prepared:
     """Read and check everything that a new study needs; nothing is written or started.
 
     Args:
         options: what was asked for.
         elsewhere: trials will run on other machines, so engines and GPUs need not be here.
+        only_plan: nothing will be launched, so what this machine lacks is a warning and no error.
 
     Raises:
         StudyError: a study cannot have this name.
         SpecError: the space file is wrong.
+        UserError: there is no such sampler, or it cannot do this study.
         MachineUnfit: an engine or the GPUs are missing.
     """
     if options.name is not None and (fault := study_name_fault(options.name)):
         raise StudyError(f"a study cannot be called {options.name!r}: {fault}", hint="give another --name")
     loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes)
     space = only_engines(loaded.space, options.engines)
-    setups = _setups(space, elsewhere=elsewhere)
+    refuse_sampler(options.sampler, objectives=len(space.goals))
+    lacks: list[str] | None = [] if only_plan else None
+    setups = _setups(space, elsewhere=elsewhere, lacks=lacks)
     now = time.time()
     record = StudyRecord(
         name=options.name or f"{loaded.space.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
@@ -136,7 +145,9 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False) -> Prepared
             **({_ENGINES: ",".join(options.engines)} if options.engines else {}),
         },
     )
-    return _prepared(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere)
+    prepared = _prepared(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere, lacks=lacks)
+    missing = tuple(f"cannot start on this machine: {what}" for what in dict.fromkeys(lacks or ()))
+    return replace(prepared, warnings=prepared.warnings + missing)
 
 
 def only_engines(space: Space, engines: tuple[str, ...]) -> Space:
@@ -187,28 +198,53 @@ def prepare_resume(
     return prepared
 
 
-def _setups(space: Space, *, elsewhere: bool) -> dict[str, EngineSetup]:
-    return {engine: engine_setup(space, engine, elsewhere=elsewhere) for engine in space.engines}
+def _setups(space: Space, *, elsewhere: bool, lacks: list[str] | None = None) -> dict[str, EngineSetup]:
+    """Engine → setup. What is not here raises, or is noted in `lacks`; the engine is then planned as if elsewhere."""
+    setups = {}
+    for engine in space.engines:
+        try:
+            setups[engine] = engine_setup(space, engine, elsewhere=elsewhere)
+        except (MachineUnfit, UserError) as error:
+            if lacks is None:
+                raise
+            # Raises again what is no matter of this machine.
+            setups[engine] = engine_setup(space, engine, elsewhere=True)
+            lacks.append(error.message)
+    return setups
 
 
 def _prepared(
-    record: StudyRecord, setups: Mapping[str, EngineSetup], warnings: tuple[str, ...], *, elsewhere: bool
+    record: StudyRecord,
+    setups: Mapping[str, EngineSetup],
+    warnings: tuple[str, ...],
+    *,
+    elsewhere: bool,
+    lacks: list[str] | None = None,
 ) -> Prepared:
     real = any(not setup.definition.simulated for setup in setups.values())
     machine = machine_facts()
-    wanted = record.space.hardware
-    gpus = wanted.gpus if real else 0
+    gpus = record.space.hardware.gpus if real else 0
     if not gpus and wants_energy(record.space):
         raise MachineUnfit(f"{_ENERGY} is measured on GPUs, and this study uses none", hint=_ENERGY_HINT)
-    if elsewhere:
-        # The nodes of the cluster check themselves when a trial starts there.
-        return Prepared(record, setups, gpus, machine, warnings)
+    # The nodes of a cluster check themselves when a trial starts there.
+    if not elsewhere:
+        try:
+            _refuse_unfit(record.space, gpus, machine)
+        except MachineUnfit as error:
+            if lacks is None:
+                raise
+            lacks.append(error.message)
+    return Prepared(record, setups, gpus, machine, warnings)
+
+
+def _refuse_unfit(space: Space, gpus: int, machine: MachineFacts) -> None:
+    """Raise when this machine has not the GPUs that a launch needs."""
     if gpus > len(machine.gpus):
         raise MachineUnfit(
             f"the space wants {gpus} GPUs, this machine has {len(machine.gpus)}",
             hint="run it on such a machine, join one with --ray-address, or lower hardware.gpus in the space file",
         )
-    capability = wanted.compute_capability
+    capability = space.hardware.compute_capability
     if gpus and capability is not None and machine.gpus[0].compute_capability != capability:
         found = machine.gpus[0].compute_capability
         raise MachineUnfit(
@@ -216,11 +252,10 @@ def _prepared(
             hint="choose the space file for this machine: tuner space list",
         )
     silent = [str(gpu.index) for gpu in machine.gpus[:gpus] if not gpu.counts_energy]
-    if silent and wants_energy(record.space):
+    if silent and wants_energy(space):
         raise MachineUnfit(
             f"{_ENERGY} cannot be measured: the driver tells no energy of GPU {', '.join(silent)}", hint=_ENERGY_HINT
         )
-    return Prepared(record, setups, gpus, machine, warnings)
 
 
 def wants_energy(space: Space) -> bool:
@@ -241,6 +276,36 @@ def learned_limits(attempts: list[AttemptRecord]) -> Mapping[Phase, float]:
     """Seconds per phase for the next launch, learned from the launches that were measured."""
     good = [a.report.phase_seconds for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
     return learn_limits(good)
+
+
+def start_study(
+    prepared: Prepared,
+    store: Store,
+    options: RunOptions,
+    *,
+    storage_url: str | None,
+    notify: Callable[[StudyEvent], None],
+    stop: StopSwitch,
+) -> StudyEnd:
+    """Store a new study and run it; see `run_study`.
+
+    One that fails before its first launch (no Ray, no such cluster) is forgotten: its name is free again.
+
+    Raises:
+        StudyError: the name is taken.
+        MachineUnfit: Ray or its GPUs are not to be had.
+    """
+    name = prepared.record.name
+    store.create_study(prepared.record)
+    try:
+        return run_study(prepared, store, options, storage_url=storage_url, notify=notify, stop=stop)
+    except TunerError:
+        # The database itself may be what failed.
+        with contextlib.suppress(TunerError):
+            if not store.attempts(name):
+                store.delete_study(name)
+                delete_search(driver_url(storage_url or default_url()), name)
+        raise
 
 
 def run_study(

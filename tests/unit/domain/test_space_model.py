@@ -52,6 +52,29 @@ def test_a_limit_tells_by_what_share_it_is_broken(
     assert limit.violation(measured, baseline) == pytest.approx(violation)
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (
+            {"metric": "output_tok_s", "level": 16, "min_of_baseline": 0.97},
+            "output token throughput at C=16 ≥ 97 % of the baseline's",
+        ),
+        ({"metric": "ttft_p99_ms", "level": 128, "max": 4000}, "time to first token (p99) at C=128 ≤ 4,000 ms"),
+        (
+            {"metric": "e2e_p50_ms", "level": 1, "max_of_baseline": 1.05},
+            "time to the whole answer (median) at C=1 ≤ 105 % of the baseline's",
+        ),
+        ({"metric": "goodput_s", "level": 8, "min": 2.5}, "goodput at C=8 ≥ 2.5 req/s"),
+    ],
+)
+def test_a_limit_says_in_words_what_it_asks_for(limit: dict[str, Any], words: str) -> None:
+    assert Limit.model_validate(limit).words == words
+
+
+def test_every_metric_has_words_of_its_own() -> None:
+    assert len({metric.words for metric in Metric}) == len(Metric)
+
+
 @pytest.mark.parametrize("bounds", [{}, {"max": 1, "min": 0}, {"max": 1, "max_of_baseline": 2}])
 def test_a_limit_has_exactly_one_bound(bounds: dict[str, float]) -> None:
     with pytest.raises(ValidationError, match="exactly one"):

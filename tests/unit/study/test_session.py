@@ -1,0 +1,85 @@
+"""What is checked before a study exists, and what is left when it cannot begin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+
+from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.store import driver_url, open_store
+from tuner.study.session import RunOptions, StartOptions, prepare_start, start_study
+from tuner.study.stopping import StopSwitch
+
+SPACE = """\
+name: laptop
+model: {model}
+hardware: {{gpus: {gpus}}}
+engines:
+  {engine}:
+    command: {command}
+knobs:
+  nccl_proto: {{values: [unset, LL], env: NCCL_PROTO}}
+workload: {{input_tokens: 16, output_tokens: 16, levels: [1, 4]}}
+budget: {{trials: 5}}
+"""
+
+
+def space(folder: Path, *, engine: str, command: str = "[no-such-program]", model: str = "org/m", gpus: int = 0) -> str:
+    file = folder / "laptop.yaml"
+    file.write_text(SPACE.format(engine=engine, command=command, model=model, gpus=gpus), encoding="utf-8")
+    return str(file)
+
+
+def test_a_plan_needs_no_engine_no_model_and_no_gpus_but_says_what_is_missing(tmp_path: Path) -> None:
+    options = StartOptions(space(tmp_path, engine="vllm", gpus=8), name="night")
+    with pytest.raises(MachineUnfit, match="engine vllm is not installed"):
+        prepare_start(options)
+    prepared = prepare_start(options, only_plan=True)
+    assert [text.partition(": ")[2] for text in prepared.warnings] == [
+        "engine vllm is not installed: no-such-program was not found",
+        "the space wants 8 GPUs, this machine has 0",
+    ]
+    plan = prepared.first_plan()
+    assert plan.argv[0] == "no-such-program"
+    assert plan.argv[plan.argv.index("--port") + 1] == "8000"
+    assert plan.gpus == tuple(range(8))
+
+
+def test_a_model_folder_that_is_not_here_is_only_a_warning_of_a_plan(tmp_path: Path) -> None:
+    options = StartOptions(space(tmp_path, engine="sglang", model="/models/nowhere"))
+    with pytest.raises(UserError, match="no model folder /models/nowhere"):
+        prepare_start(options)
+    assert prepare_start(options, only_plan=True).warnings == (
+        "cannot start on this machine: no model folder /models/nowhere",
+    )
+
+
+def test_what_is_wrong_with_the_space_or_the_request_is_an_error_of_a_plan_too(tmp_path: Path) -> None:
+    file = space(tmp_path, engine="vllm")
+    with pytest.raises(UserError, match="there is no sampler tep") as caught:
+        prepare_start(StartOptions(file, sampler="tep"), only_plan=True)
+    assert caught.value.hint == "did you mean tpe?"
+    with pytest.raises(UserError, match="the space has no engine sglang"):
+        prepare_start(StartOptions(file, engines=("sglang",)), only_plan=True)
+    with pytest.raises(SpecError):
+        prepare_start(StartOptions(space(tmp_path, engine="vlm")), only_plan=True)
+
+
+def test_a_study_that_cannot_begin_leaves_its_name_free(tmp_path: Path, sqlite_url: str) -> None:
+    file = space(tmp_path, engine="simulated", command='["{python}", -m, tuner.engines.simulated]')
+    prepared = prepare_start(StartOptions(file, name="night"))
+    with open_store(sqlite_url) as store:
+        for _ in range(2):
+            with pytest.raises(MachineUnfit, match=r"127\.0\.0\.1:1"):
+                start_study(
+                    prepared,
+                    store,
+                    RunOptions(ray_address="127.0.0.1:1"),
+                    storage_url=sqlite_url,
+                    notify=lambda event: None,
+                    stop=StopSwitch(),
+                )
+            assert store.studies() == []
+    assert optuna.get_all_study_names(driver_url(sqlite_url)) == []
