@@ -85,7 +85,7 @@ class AblationPlan:
         kept = self._kept(earlier)
         if not kept:
             return Done(_NOTHING)
-        minimal = self._reduced(kept)
+        minimal = self._with(self._valid(kept))
         due = self._due(earlier, [after for _, _, after in self._steps(kept)])
         if not _same(minimal, self._winner):
             # Measured again, even where the first stage had it: it was chosen by what it showed there.
@@ -143,10 +143,18 @@ class AblationPlan:
         mine = {goal.label: adjusted.get(f"{setting.name} {goal.label}", 1.0) for goal in self._space.goals}
         return results.effects(self._winner, without, mine)
 
-    def _reduced(self, kept: Sequence[Setting]) -> Candidate:
-        """The winner without what was dropped; the winner itself where a rule of the space forbids the rest."""
-        reduced = self._with(kept)
-        return self._winner if any(self._space.broken_rules(reduced.engine, reduced.values)) else reduced
+    def _acting(self) -> tuple[Setting, ...]:
+        """All but those that the running server reported as inactive."""
+        return tuple(setting for setting in self._settings if not self._is_inactive(setting))
+
+    def _valid(self, kept: Sequence[Setting]) -> Sequence[Setting]:
+        """What is kept; where a rule of the space forbids that alone, all that act; where it forbids that too, all."""
+
+        def forbidden(settings: Sequence[Setting]) -> bool:
+            candidate = self._with(settings)
+            return any(self._space.broken_rules(candidate.engine, candidate.values))
+
+        return next((some for some in (kept, self._acting()) if not forbidden(some)), self._settings)
 
     def _with(self, settings: Iterable[Setting]) -> Candidate:
         knobs = [knob for setting in settings for knob in setting.knobs]
@@ -176,16 +184,15 @@ class AblationPlan:
         """What the launches so far show."""
         series = self.series(attempts)
         results = SeriesResults(self._space, series, self._asked)
-        kept = self._kept(series)
-        minimal = self._reduced(kept)
-        versus = results.effects(minimal, self._winner) if not _same(minimal, self._winner) else ()
-        if any(e.finding is Finding.SLOWER and abs(e.change or 0.0) >= self._asked for e in versus):
-            # Together the dropped settings do carry something that matters: nothing was proven superfluous.
-            minimal = self._winner
-        whole = _same(minimal, self._winner)
+        telling = self._kept(series)
+        kept, why = self._valid(telling), "a rule of the space forbids the configuration without it"
+        if lost := self._lost_by(self._with(kept), results):
+            # Together the dropped settings do carry something. What the server says does nothing is not among them.
+            kept, why = self._valid(self._acting()), f"without it and others that show nothing alone: {lost}"
+        minimal = self._with(kept)
         rows = [
-            *(self._left_out(s, results, kept=whole or s in kept) for s in self._settings),
-            *(self._added(*step, results) for step in self._steps(kept)),
+            *(self._left_out(s, results, kept=s in kept, why="" if s in telling else why) for s in self._settings),
+            *(self._added(*step, results) for step in self._steps(telling)),
         ]
         return Ablation(
             baseline=self._baseline,
@@ -193,13 +200,21 @@ class AblationPlan:
             total=results.effects(self._winner, self._baseline),
             rows=tuple(rows),
             minimal=minimal,
-            minimal_effects=versus,
+            minimal_effects=() if _same(minimal, self._winner) else results.effects_together(minimal, self._winner),
             rounds=len({a.block for a in series}),
             complete=bool(series) and isinstance(self.arms(series), Done),
             simulated=any(_is_simulated(a) for a in series),
         )
 
-    def _left_out(self, setting: Setting, results: SeriesResults, *, kept: bool) -> AblationRow:
+    def _lost_by(self, reduced: Candidate, results: SeriesResults) -> str:
+        """What the reduced winner is shown to lose that matters, over all objectives together; empty for nothing."""
+        if _same(reduced, self._winner):
+            return ""
+        effects = results.effects_together(reduced, self._winner)
+        lost = [e for e in effects if e.finding is Finding.SLOWER and abs(e.change or 0.0) >= self._asked]
+        return ", ".join(f"{effect.objective} {effect.change or 0.0:+.1%}" for effect in lost)
+
+    def _left_out(self, setting: Setting, results: SeriesResults, *, kept: bool, why: str) -> AblationRow:
         effects: tuple[Effect, ...] = ()
         if setting.without is not None and not self._is_inactive(setting):
             effects = self._effects_of(setting, setting.without, results)
@@ -212,7 +227,7 @@ class AblationPlan:
             with_it=self._winner,
             effects=effects,
             kept=kept,
-            note=setting.note or (f"inactive: {said}" if said else ""),
+            note=setting.note or (f"inactive: {said}" if said else (why if kept else "")),
         )
 
     def _added(self, setting: Setting, before: Candidate, after: Candidate, results: SeriesResults) -> AblationRow:

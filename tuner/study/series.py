@@ -19,7 +19,7 @@ from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Purpose
 from tuner.search.base import Proposal, Search
-from tuner.study.inference import Contrast, Launch, Rounds
+from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
 from tuner.study.verdict import MetricAt, wanted_metrics
 from tuner.trial.statistics import CONFIDENCE, t_quantile
@@ -158,6 +158,11 @@ class SeriesResults:
             p_values: objective → p-value adjusted for all comparisons that are made; None takes each as the only one.
         """
         return tuple(self._effect(goal, a, b, p_values) for goal in self._space.goals)
+
+    def effects_together(self, a: Candidate, b: Candidate) -> tuple[Effect, ...]:
+        """As `effects`, in words that hold for all objectives at once (Holm)."""
+        raw = {goal.label: c.p_value for goal in self._space.goals if (c := self.contrast(goal, a, b)) is not None}
+        return self.effects(a, b, holm(raw))
 
     def _effect(self, goal: Objective, a: Candidate, b: Candidate, p_values: Mapping[str, float] | None) -> Effect:
         rounds = self._rounds[goal.label]

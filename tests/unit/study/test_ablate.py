@@ -1,0 +1,141 @@
+"""What an ablation concludes from launches that were written down by hand: no noise but what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from support import records
+from support.scripted import measured
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.proof import Ablation, AblationKind, Finding
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import Activity, KnobActivity, Purpose
+from tuner.study.ablate import AblationPlan
+from tuner.study.launches import Done
+
+KNOBS = ("steps", "quiet", "inert")
+SPACE = Space.model_validate(
+    {
+        "name": "hand",
+        "model": "m",
+        "engines": {"simulated": {"knobs": {name: {"switch": True, "flag": f"--{name}"} for name in KNOBS}}},
+        "workload": {"levels": [1, 16]},
+        "budget": {"smallest_gain": 0.02},
+    }
+)
+
+
+def config(*on: str, space: Space = SPACE) -> Candidate:
+    return Candidate.of(space, "simulated", {name: name in on for name in KNOBS})
+
+
+BASELINE, WINNER = config(), config(*KNOBS)
+Truth = Callable[[set[str]], tuple[float, float]]
+"""The knobs that are on → factors on speed alone and under load."""
+WOBBLE = (0.998, 1.002, 1.0)
+"""Factors on the arms of a round in turn: what launches differ by."""
+
+
+def attempt(number: int, candidate: Candidate, factors: tuple[float, float], block: int | None) -> AttemptRecord:
+    inactive = (KnobActivity("inert", Activity.INACTIVE, "nothing reads it"),) if candidate.values["inert"] else ()
+    report = records.measured_report(
+        outcome=measured({1: 50 * factors[0], 16: 400 * factors[1]}),
+        activity=(KnobActivity("steps", Activity.ACTIVE), *inactive),
+    )
+    purpose = Purpose.SEARCH if block is None else Purpose.ABLATE
+    return AttemptRecord(
+        id=number,
+        study="hand",
+        trial=number,
+        attempt=1,
+        purpose=purpose,
+        candidate=candidate,
+        state=AttemptState.MEASURED,
+        run_dir="",
+        lease_owner="",
+        lease_expires_at=0,
+        started_at=float(number),
+        finished_at=number + 0.5,
+        told=True,
+        report=report,
+        block=block,
+    )
+
+
+def carried_out(truth: Truth, *, winner: Candidate = WINNER, space: Space = SPACE, rounds: int = 3) -> Ablation:
+    """Launches whatever the plan asks for, as fast as it is said to be, and reads the launches."""
+    before = [attempt(0, winner, (1.0, 1.0), None)]
+    record = replace(records.study("hand"), space=space)
+    plan = AblationPlan(record, baseline=BASELINE, winner=winner, rounds=rounds, attempts=before)
+    done: list[AttemptRecord] = []
+    for block in range(1, 30):
+        arms = plan.arms(done)
+        if isinstance(arms, Done):
+            break
+        for place, candidate in enumerate(arms):
+            wobble = WOBBLE[(place + block) % len(WOBBLE)]
+            alone, loaded = truth({name for name, on in candidate.values.items() if on})
+            done.append(attempt(len(done) + 1, candidate, (alone * wobble, loaded * wobble), block))
+    return plan.result([*before, *done])
+
+
+def left_out(found: Ablation) -> dict[str, bool]:
+    return {row.setting: row.kept for row in found.rows if row.kind is AblationKind.LEAVE_ONE_OUT}
+
+
+def steps_alone(on: set[str]) -> tuple[float, float]:
+    return (1.2, 1.2) if "steps" in on else (1.0, 1.0)
+
+
+def steps_with_company(on: set[str]) -> tuple[float, float]:
+    """`steps` gains, and gains more when anything else is on: either of the others can be left out, not both."""
+    gain = 1.0 if "steps" not in on else 1.2 if len(on) == 1 else 1.27
+    return gain, gain
+
+
+def test_a_setting_that_the_server_calls_inactive_is_dropped_though_the_rest_looks_slower() -> None:
+    # Luck: what differs from the winner in nothing but a setting that does not act comes out 5 % slower.
+    found = carried_out(steps_with_company, winner=config("steps", "inert"))
+    assert found.complete
+    assert left_out(found) == {"steps": True, "inert": False}
+    assert found.minimal == config("steps")
+    assert {effect.finding for effect in found.minimal_effects} == {Finding.SLOWER}, "what was measured is told"
+    inert = next(row for row in found.rows if row.setting == "inert")
+    assert (inert.effects, inert.note) == ((), "inactive: inert: nothing reads it")
+
+
+def test_dropped_settings_that_carry_something_together_come_back_without_the_inactive_one() -> None:
+    found = carried_out(steps_with_company)
+    assert left_out(found) == {"steps": True, "quiet": True, "inert": False}
+    assert found.minimal == config("steps", "quiet")
+    quiet = next(row for row in found.rows if row.setting == "quiet")
+    assert quiet.note.startswith("without it and others that show nothing alone: single_stream -")
+
+
+def test_a_reduced_winner_that_is_as_fast_is_the_minimal_configuration() -> None:
+    found = carried_out(steps_alone)
+    assert left_out(found) == {"steps": True, "quiet": False, "inert": False}
+    assert found.minimal == config("steps")
+    assert {effect.finding for effect in found.minimal_effects} == {Finding.NO_DIFFERENCE}
+
+
+def test_a_loss_that_one_of_two_objectives_shows_by_chance_restores_nothing() -> None:
+    space = SPACE.model_copy(update={"budget": SPACE.budget.model_copy(update={"smallest_gain": 0.001})})
+    found = carried_out(lambda on: (1.196 if on == {"steps"} else steps_alone(on)[0], steps_alone(on)[1]), space=space)
+    worse = found.minimal_effects[0].better
+    assert worse is not None
+    assert 0.025 < 2 * worse < 0.05, "alone it would be shown, as one of two it is not"
+    assert found.minimal == config("steps")
+
+
+@pytest.mark.parametrize("needs", ["inert", "quiet"])
+def test_what_a_rule_of_the_space_demands_stays(needs: str) -> None:
+    rules = [{"forbid": f"steps == on and {needs} == off", "because": "they belong together"}]
+    space = Space.model_validate({**SPACE.model_dump(by_alias=True), "rules": rules})
+    found = carried_out(steps_alone, space=space)
+    assert left_out(found)[needs]
+    assert not any(space.broken_rules("simulated", found.minimal.values))
