@@ -2,20 +2,25 @@
 
     python -m benchmarks.relaunch                                   # vLLM of search_spaces/cpu.yaml
     python -m benchmarks.relaunch --space h200-x2.yaml --launches 5
+    python -m benchmarks.relaunch --order warm,warm,plain --seconds 240 --out results/
 
-A relaunch is counted from the moment at which the previous server is asked to end. Caches are warm: each kind has one
-launch that is not counted. The last line is one JSON object.
+A relaunch is counted from the moment at which the previous server is asked to end. Caches are warm: the first launch of
+all fills them and is not counted. The last line is one JSON object; `--out` also keeps every launch as it comes.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import shutil
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle
 from pathlib import Path
 
 from tuner.domain.measurement import Metric
@@ -29,22 +34,33 @@ from tuner.spec import load_space
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
-from tuner.trial.process import launch
+from tuner.trial.process import LOG, ServerHandle, launch
 from tuner.trial.protocol import measure
-from tuner.trial.warm import WarmParents
-from tuner.trial.watchdog import wait_ready
+from tuner.trial.warm import ColdError, WarmParent, WarmParents
+from tuner.trial.watchdog import LaunchFailed, wait_ready
 
 KINDS = ("plain", "warm")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Launch:
-    """One launch: seconds to its first token and to its end, and output tok/s of one request at a time."""
+    """One launch.
+
+    Attributes:
+        kind: plain or warm.
+        ready_s: start to first token.
+        teardown_s: until nothing of it was left.
+        tok_s: output tokens per second of one request at a time, repeat by repeat.
+        phases: seconds of each phase of the start.
+        failure: why it gave no token; the seconds are then those until that was known.
+    """
 
     kind: str
     ready_s: float
     teardown_s: float
-    tok_s: float
+    tok_s: tuple[float, ...] = ()
+    phases: dict[str, float] = dataclasses.field(default_factory=dict)
+    failure: str = ""
 
     @property
     def relaunch_s(self) -> float:
@@ -52,31 +68,77 @@ class Launch:
         return self.ready_s + self.teardown_s
 
 
-def one_launch(setup: EngineSetup, kind: str, parents: WarmParents, folder: Path, workload: Workload) -> Launch:
-    """Launch the baseline once, measure it, end it."""
-    gpus = tuple(range(setup.space.hardware.gpus))
-    with reserve_ports(setup.port_count) as ports:
-        plan = setup.plan(setup.baseline_candidate, Place("127.0.0.1", ports.ports[0], ports.ports[1:], gpus))
-        parent = parents.parent_for(plan, setup.definition.warm, folder.parent / "warm.log") if kind == "warm" else None
-        began = time.monotonic()
-        with (
-            launch(plan, folder, holds=ports.locks, warm=parent) as server,
-            ControlPlane(plan.base_url, setup.definition) as control,
-        ):
-            wait_ready(
-                server,
-                partial(_has_token, control),
-                phase_of_line(plan.engine),
-                PhaseDeadlines.of(setup.space.budget.launch_timeout_s, {}),
-                is_fatal_line(plan.engine),
-            )
-            ready_s = time.monotonic() - began
-            levels = measure(plan.base_url, control.served_model(), workload, seed=1, flush=control.flush)
-        proof = server.close()
-        if not proof.is_clean:
-            raise SystemExit(f"{kind}: {proof}")
-    speed = next(m.center for m in levels[0].measurements if m.metric is Metric.OUTPUT_TOK_S)
-    return Launch(kind, ready_s, proof.seconds, speed)
+class Bench:
+    """Launches the baseline of one engine, one after the other."""
+
+    def __init__(self, setup: EngineSetup, folder: Path, workload: Workload, deadline: float) -> None:
+        self._setup = setup
+        self._folder = folder
+        self._workload = workload
+        self._deadline = deadline
+        self._parents = WarmParents()
+
+    def close(self) -> None:
+        """End the processes with the engine's imports."""
+        self._parents.close()
+
+    @property
+    def seconds_left(self) -> float:
+        """Until the deadline."""
+        return self._deadline - time.monotonic()
+
+    def launch(self, kind: str, number: int) -> Launch:
+        """Launch once, measure, end it.
+
+        Raises:
+            ColdError: it cannot be launched warm.
+        """
+        setup = self._setup
+        gpus = tuple(range(setup.space.hardware.gpus))
+        with reserve_ports(setup.port_count) as ports:
+            plan = setup.plan(setup.baseline_candidate, Place("127.0.0.1", ports.ports[0], ports.ports[1:], gpus))
+            parent = None
+            if kind == "warm":
+                parent = self._parents.parent_for(plan, setup.definition.warm, self._folder / "warm.log")
+                _tell_once(parent)
+            run_dir = self._folder / f"{number}-{kind}"
+            with launch(plan, run_dir, holds=ports.locks, warm=parent) as server:
+                done = self._wait_and_measure(kind, server)
+            assert server.proof is not None
+            if not server.proof.is_clean:
+                raise SystemExit(f"{kind}: {server.proof}")
+            return dataclasses.replace(done, teardown_s=server.proof.seconds)
+
+    def _wait_and_measure(self, kind: str, server: ServerHandle) -> Launch:
+        setup, plan = self._setup, server.plan
+        limit = max(1.0, min(setup.space.budget.launch_timeout_s, self.seconds_left))
+        with ControlPlane(plan.base_url, setup.definition) as control:
+            try:
+                ready = wait_ready(
+                    server,
+                    partial(_has_token, control),
+                    phase_of_line(plan.engine),
+                    PhaseDeadlines.of(limit, {}),
+                    is_fatal_line(plan.engine),
+                )
+            except LaunchFailed as failed:
+                return Launch(kind, time.monotonic() - server.started_at, 0.0, failure=str(failed))
+            levels = measure(plan.base_url, control.served_model(), self._workload, seed=1, flush=control.flush)
+        speed = next(m for m in levels[0].measurements if m.metric is Metric.OUTPUT_TOK_S)
+        phases = {phase.value: round(seconds, 2) for phase, seconds in ready.phase_seconds.items()}
+        return Launch(kind, ready.seconds, 0.0, tuple(round(one, 2) for one in speed.repeats), phases)
+
+
+_told: set[int] = set()
+
+
+def _tell_once(parent: WarmParent) -> None:
+    if parent.process.pid not in _told:
+        _told.add(parent.process.pid)
+        imported = parent.imported
+        print(f"imports {imported.seconds:.1f} s  left out {sorted(imported.missing)}", flush=True)
+        for device, module in sorted(imported.opened_by.items()):
+            print(f"  {device} was opened by {module}", flush=True)
 
 
 def _has_token(control: ControlPlane) -> bool:
@@ -87,47 +149,79 @@ def _has_token(control: ControlPlane) -> bool:
     return True
 
 
+def run(bench: Bench, order: Iterator[str], out: Path | None, folder: Path) -> list[Launch]:
+    """Launch in the given order while there is time for one like the last of its kind; the first fills the caches."""
+    done: list[Launch] = []
+    needed: dict[str, float] = {}
+    for number, kind in enumerate(order):
+        if bench.seconds_left < needed.get(kind, 0.0):
+            break
+        began = time.monotonic()
+        one = bench.launch(kind, number)
+        needed[kind] = time.monotonic() - began
+        print(_line(number, one), flush=True)
+        if out is not None:
+            with (out / "launches.jsonl").open("a", encoding="utf-8") as kept:
+                kept.write(json.dumps({"number": number, **dataclasses.asdict(one)}) + "\n")
+            shutil.copy(folder / f"{number}-{kind}" / LOG, out / f"{number}-{kind}.log")
+        if number and not one.failure:
+            done.append(one)
+    return done
+
+
+def _line(number: int, one: Launch) -> str:
+    if one.failure:
+        return f"{number} {one.kind:5}  failed after {one.ready_s:.1f} s: {one.failure}"
+    return (
+        f"{number} {one.kind:5}  first token {one.ready_s:6.1f} s  tear-down {one.teardown_s:4.1f} s"
+        f"  C=1 {statistics.median(one.tok_s):7.2f} tok/s"
+    )
+
+
+def summary(launches: Sequence[Launch]) -> dict[str, object]:
+    """Medians of each kind that was launched, each launch's seconds and speed, and the ratio of the medians."""
+    of = {kind: [one for one in launches if one.kind == kind] for kind in KINDS}
+    medians = {kind: statistics.median(one.relaunch_s for one in of[kind]) for kind in KINDS if of[kind]}
+    return {
+        "relaunch_s": medians,
+        "ratio": medians["warm"] / medians["plain"] if len(medians) == len(KINDS) else None,
+        "each_relaunch_s": {kind: [round(one.relaunch_s, 2) for one in of[kind]] for kind in KINDS},
+        "tok_s": {kind: [statistics.median(one.tok_s) for one in of[kind]] for kind in KINDS},
+    }
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--space", default="cpu.yaml")
     parser.add_argument("--engine", default="vllm")
     parser.add_argument("--model", help="model folder instead of the space's")
     parser.add_argument("--launches", type=int, default=5, help="counted launches of each kind")
+    parser.add_argument("--order", help="kinds in this order, over and over until --seconds are over")
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="no launch begins that would end later")
+    parser.add_argument("--out", type=Path, help="folder for each launch's numbers and log, written as they come")
     arguments = parser.parse_args()
+    deadline = time.monotonic() + arguments.seconds
     space = load_space(arguments.space, catalogues=catalogues()).space
     if arguments.model:
         space = space.model_copy(update={"model": arguments.model})
-    setup = engine_setup(space, arguments.engine)
-    workload = space.workload.model_copy(update={"levels": (1,), "repeats": 1})
-    parents, done = WarmParents(), []
-    try:
-        with tempfile.TemporaryDirectory(prefix="relaunch-") as folder:
-            for number in range(arguments.launches + 1):
-                for kind in KINDS if number % 2 else reversed(KINDS):
-                    result = one_launch(setup, kind, parents, Path(folder) / f"{number}-{kind}", workload)
-                    print(
-                        f"{number} {kind:5}  first token {result.ready_s:6.1f} s  tear-down {result.teardown_s:4.1f} s"
-                        f"  C=1 {result.tok_s:7.2f} tok/s",
-                        flush=True,
-                    )
-                    if number:
-                        done.append(result)
-    finally:
-        parents.close()
+    # Which kind goes first changes from pair to pair: a slow drift of the machine touches both alike.
+    pairs = [kind for number in range(arguments.launches) for kind in (KINDS if number % 2 else KINDS[::-1])]
+    order = cycle(arguments.order.split(",")) if arguments.order else iter(["warm", *pairs])
+    if arguments.out is not None:
+        arguments.out.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="relaunch-") as name:
+        workload = space.workload.model_copy(update={"levels": (1,), "repeats": 1})
+        bench = Bench(engine_setup(space, arguments.engine), Path(name), workload, deadline)
+        try:
+            done = run(bench, order, arguments.out, Path(name))
+        except ColdError as error:
+            raise SystemExit(f"no warm launch: {error}") from error
+        finally:
+            bench.close()
+            log = Path(name) / "warm.log"
+            if arguments.out is not None and log.exists():
+                shutil.copy(log, arguments.out)
     print(json.dumps(summary(done)))
-
-
-def summary(launches: list[Launch]) -> dict[str, object]:
-    """Medians of each kind, and the ratio of the two."""
-    of = {kind: [one for one in launches if one.kind == kind] for kind in KINDS}
-    relaunch = {kind: statistics.median(one.relaunch_s for one in of[kind]) for kind in KINDS}
-    return {
-        "launches": {kind: len(of[kind]) for kind in KINDS},
-        "relaunch_s": relaunch,
-        "ready_s": {kind: statistics.median(one.ready_s for one in of[kind]) for kind in KINDS},
-        "ratio": relaunch["warm"] / relaunch["plain"],
-        "tok_s": {kind: [round(one.tok_s, 2) for one in of[kind]] for kind in KINDS},
-    }
 
 
 if __name__ == "__main__":

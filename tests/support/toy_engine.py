@@ -45,9 +45,11 @@ def main() -> None:
     if "worker" in sys.argv:
         import multiprocessing
 
+        if "bound" in sys.argv:
+            os.environ["TOY_PLACES"] = "0"
         process = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
         process.start()
-        print("worker", process.pid, process.__class__.__name__, flush=True)
+        print("worker", process.pid, flush=True)
     if "leave" in sys.argv:
         sys.exit(7)
     print("ready", flush=True)

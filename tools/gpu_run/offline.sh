@@ -5,8 +5,11 @@
 #   offline.sh start [OPTIONS]    start `run.py OPTIONS` in a session of its own, so that it outlives this command
 #   offline.sh wait SECONDS       show progress, and return when the run is over or the seconds are
 #   offline.sh collect FOLDER     gather small results; also while it runs
+#   offline.sh relaunch SECONDS ORDER FOLDER
+#                                 warm and plain launches in turn (benchmarks/relaunch.py), results into FOLDER
 #
-# Needs a python3 of version 3.12 that has PyTorch. Everything lies under $GPU_RUN (default /tmp/gpu-run).
+# Needs a python3 of version 3.12 that has PyTorch. Everything lies under $GPU_RUN (default /tmp/gpu-run). FOLDER may hold
+# the model (8b/) and compile.txt, the modules that a launch imports: then only these are compiled beforehand.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/../.." && pwd)
@@ -24,7 +27,11 @@ unzstd_to() { # unzstd_to ARCHIVE FOLDER: the archive's top folder is left out
   fi
   LD_LIBRARY_PATH=$base:${LD_LIBRARY_PATH:-} "$zstd" -dc --long=27 "$1" | tar -C "$2" -xf - --strip-components=1
   # Now, on all cores, rather than in the first launch; some packages carry files for other versions of Python.
-  python3 -m compileall -q -j 0 "$2" > /dev/null || true
+  if [[ -f $(dirname "$1")/compile.txt ]]; then
+    (cd "$2" && xargs -P "$(nproc)" -n 64 python3 -m compileall -q) < "$(dirname "$1")/compile.txt" > /dev/null || true
+  else
+    python3 -m compileall -q -j 0 "$2" > /dev/null || true
+  fi
 }
 
 environment() { # environment NAME: a virtual environment that also sees the packages of python3; prints its site folder
@@ -52,6 +59,8 @@ program() { # program ENVIRONMENT NAME MODULE FUNCTION
 unpack() {
   mkdir -p "$base"
   local archive
+  # The first import reads gigabytes of libraries from the disk: meanwhile.
+  python3 -c 'import torch, transformers, triton' > /dev/null 2>&1 &
   for archive in "$1"/*-site.tar.zst; do
     case $(basename "$archive") in
       vllm-* | flashinfer-*)
@@ -67,14 +76,24 @@ unpack() {
         program tuner tuner tuner.cli.main main
         ;;
     esac
-    echo "unpacked $archive"
+    echo "unpacked $archive after $SECONDS s"
   done
+  if [[ -d $1/8b ]]; then
+    mkdir -p "$base/checkout/.cache/models"
+    cp -r "$1/8b" "$base/checkout/.cache/models/"
+  fi
+  wait
 }
 
 start() {
   mkdir -p "$work"
   PATH=$base/vllm/bin:$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \
     --work "$work" --tuner "$base/tuner/bin/tuner" "$@" > "$work/run.out" 2>&1 < /dev/null
+}
+
+relaunch() {
+  PATH=$base/vllm/bin:$PATH "$base/tuner/bin/python" -m benchmarks.relaunch --space h200-x2.yaml \
+    --seconds "$1" --order "$2" --out "$3"
 }
 
 wait_for_end() {
@@ -91,6 +110,7 @@ case ${1:-} in
   unpack) unpack "$2" ;;
   start) shift; start "$@" ;;
   wait) wait_for_end "$2" ;;
+  relaunch) relaunch "$2" "$3" "$4" ;;
   collect) "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" --work "$work" --tuner "$base/tuner/bin/tuner" --collect "$2" ;;
-  *) sed -n '2,9s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -17,6 +17,8 @@ from tuner.resources import launchers_dir
 
 PYTHON_PLACEHOLDER = "{python}"
 
+_PCIE_RANKS = 2
+
 _FILE = ConfigDict(frozen=True, extra="forbid")
 
 
@@ -61,8 +63,11 @@ class Warm(BaseModel):
         modules: what that process imports; what a version does not have is left out.
         env: variables that forked servers get besides.
         fork_workers: processes that the engine asks to be spawned are forked too, or they would import all again.
+        spawn_when_set: variables that libraries read when they are loaded; a process for which the engine sets one is
+            spawned after all.
         reads_late: part of a library's path → beginning of variables whose names it holds, but which it reads only
             after the fork.
+        ready_threads: names of native threads, left by importing, whose library takes care of forks.
     """
 
     model_config = _FILE
@@ -70,10 +75,32 @@ class Warm(BaseModel):
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
     env: Mapping[EnvName, str] = {}
     fork_workers: bool = False
+    spawn_when_set: tuple[EnvName, ...] = ()
     reads_late: Mapping[str, str] = {}
+    ready_threads: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash((self.modules, tuple(self.env.items()), self.fork_workers, tuple(self.reads_late.items())))
+
+
+class OwnAllReduce(BaseModel):
+    """The engine's own all-reduce, which takes small messages away from NCCL.
+
+    Attributes:
+        switch: flag that turns it off.
+        up_to_bytes: it carries messages up to this size.
+        ranks: numbers of GPUs with which it works over NVLink; over PCIe it works with two only.
+    """
+
+    model_config = _FILE
+
+    switch: FlagName
+    up_to_bytes: Annotated[int, Field(gt=0)]
+    ranks: Annotated[tuple[int, ...], Field(min_length=1)]
+
+    def reaches(self, ranks: int, *, nvlink: bool) -> int:
+        """Bytes up to which it carries messages between so many GPUs; 0 where it steps aside."""
+        return self.up_to_bytes if ranks in self.ranks and (nvlink or ranks == _PCIE_RANKS) else 0
 
 
 class EngineDefinition(BaseModel):
@@ -92,6 +119,7 @@ class EngineDefinition(BaseModel):
         trial_env: variables of measured launches only, left out of exports.
         pass_env: names taken from the caller's environment.
         warm: how launches are made faster; None where nobody has tried.
+        own_all_reduce: see `OwnAllReduce`; None where the engine has none.
     """
 
     model_config = _FILE
@@ -112,6 +140,7 @@ class EngineDefinition(BaseModel):
     trial_env: Mapping[EnvName, str] = {}
     pass_env: tuple[EnvName, ...] = ()
     warm: Warm | None = None
+    own_all_reduce: OwnAllReduce | None = None
 
     def program(self, override: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """The command to run, with `{python}` filled in."""

@@ -47,6 +47,7 @@ class Imported:
         seconds: how long the imports took.
         read: variables that Python code asked for meanwhile.
         listed: modules that looked at the whole environment.
+        opened_by: GPU device files that were opened meanwhile → module that was being imported.
         unfit: what makes the process unfit for forking.
         files: its program and loaded libraries.
         missing: modules that could not be imported → reason.
@@ -55,6 +56,7 @@ class Imported:
     seconds: float
     read: frozenset[str]
     listed: tuple[str, ...]
+    opened_by: Mapping[str, str]
     unfit: tuple[str, ...]
     files: tuple[str, ...]
     missing: Mapping[str, str]
@@ -114,7 +116,12 @@ class WarmParent:
                 pass_fds=[theirs.fileno()],
             )
         try:
-            wish = {"modules": warm.modules, "fork_workers": warm.fork_workers}
+            wish = {
+                "modules": warm.modules,
+                "fork_workers": warm.fork_workers,
+                "spawn_when_set": warm.spawn_when_set,
+                "ready_threads": warm.ready_threads,
+            }
             answer = self._ask(json.dumps(wish).encode(), (), _IMPORT_TIMEOUT_S)
             self.imported = _imported(answer)
             if self.imported.unfit:
@@ -168,14 +175,12 @@ class WarmParent:
         Raises:
             ColdError: the parent is dead or does not answer.
         """
-        package_root = Path(zygote.__file__).resolve().parents[2]
         control_read, control_write = os.pipe()
         status_read, status_write = os.pipe()
         try:
             with log.open("ab") as errors:
                 given = [control_read, status_write, errors.fileno(), *(lock.descriptor for lock in holds)]
-                message = json.dumps({"package_root": str(package_root)}).encode()
-                pid = json.loads(self._ask(message, given, _FORK_TIMEOUT_S))["guard"]
+                pid = json.loads(self._ask(b"fork", given, _FORK_TIMEOUT_S))["guard"]
             return ForkedGuard(pid, control_write, status_read)
         except BaseException:
             os.close(control_write)
@@ -267,6 +272,7 @@ def _imported(answer: bytes) -> Imported:
         seconds=said["seconds"],
         read=frozenset(said["read"]),
         listed=tuple(said["listed"]),
+        opened_by=said["opened_by"],
         unfit=tuple(said["unfit"]),
         files=tuple(said["files"]),
         missing=said["missing"],

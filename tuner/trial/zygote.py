@@ -19,13 +19,13 @@ import gc
 import importlib
 import json
 import multiprocessing.context
+import multiprocessing.popen_fork
 import os
 import random
 import runpy
 import signal
 import socket
 import sys
-import threading
 import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -36,101 +36,43 @@ MARK = "TUNER_LAUNCH_ID"
 MESSAGE_BYTES = 1 << 20
 _MOST_DESCRIPTORS = 64
 _STANDARD = 3
-_MAPPINGS = Mapping.get.__code__.co_filename
+_PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 
 
-# -- what is read while importing -------------------------------------------------------------------------------------
+# -- importing --------------------------------------------------------------------------------------------------------
 
 
-class _Spied(type(os.environ)):  # type: ignore[misc]
-    """`os.environ` that remembers which names were asked for, and who looked at all of them."""
+def _import(modules: Iterable[str], ready_threads: Iterable[str]) -> dict[str, Any]:
+    """Import what is there; what `warm.Imported` tells of it."""
+    sys.path.append(_PACKAGE_ROOT)
+    from tuner.trial import forkable, importspy
 
-    def __getitem__(self, name: str) -> str:
-        if _place(sys._getframe(1)) not in _listing:
-            _asked.add(os.fsdecode(name))
-        value: str = super().__getitem__(name)
-        return value
-
-    def __iter__(self) -> Any:
-        # The values that the same line asks for next belong to the listing, and are no questions of their own.
-        _listing.add(_place(sys._getframe(1)))
-        _listed.add(_module(sys._getframe(1)))
-        return super().__iter__()
-
-    def copy(self) -> Any:
-        _listing.add(_place(sys._getframe(1)))
-        return super().copy()
-
-
-_asked: set[str] = set()
-_listing: set[tuple[str, int]] = set()
-_listed: set[str] = set()
-
-
-def _place(frame: FrameType | None) -> tuple[str, int]:
-    """File and line that used `os.environ`, behind the methods of mappings."""
-    while frame is not None and frame.f_code.co_filename in (_MAPPINGS, os.__file__, "<frozen os>", __file__):
-        frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-
-
-def _module(frame: FrameType | None) -> str:
-    """The module, outside the standard library, on whose behalf the whole environment is looked at."""
-    library = str(Path(os.__file__).parent)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if not file.startswith("<frozen") and (not file.startswith(library) or "-packages" in file):
-            return str(frame.f_globals.get("__name__", file))
-        frame = frame.f_back
-    return ""
-
-
-def _import(modules: Iterable[str]) -> dict[str, str]:
-    """Import what is there; names of modules that are not, with the reason."""
+    sys.path.remove(_PACKAGE_ROOT)
+    began = time.monotonic()
     missing = {}
-    os.environ.__class__ = _Spied
-    try:
+    with importspy.EnvironmentSpy() as spy, forkable.DeviceWatch() as watch:
         for name in modules:
             try:
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001 - another version of the engine, or one without this part
                 missing[name] = f"{type(error).__name__}: {error}"
-    finally:
-        os.environ.__class__ = _Spied.__base__
-    return missing
-
-
-# -- may it be forked? ------------------------------------------------------------------------------------------------
-
-
-def _open_files() -> dict[int, str]:
-    files: dict[int, str] = {}
-    for entry in list(Path("/proc/self/fd").iterdir()):
-        with contextlib.suppress(OSError):
-            files[int(entry.name)] = str(entry.readlink())
-    return files
-
-
-def _unfit(files: Mapping[int, str]) -> list[str]:
-    """Why a fork of this process would not be like a fresh one; empty if it would."""
-    reasons = [f"{path} is open" for path in files.values() if path.startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri"))]
-    reasons += [f"thread {one.name} runs" for one in threading.enumerate() if one is not threading.main_thread()]
-    for children in Path("/proc/self/task").glob("*/children"):
-        if children.read_text().split():
-            reasons.append("importing started a process")
-    return reasons
-
-
-def _mapped_files() -> list[str]:
-    """Program and libraries whose code may read a variable behind Python's back."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    return sorted({parts[5] for line in lines if len(parts := line.split(None, 5)) == 6 and parts[5].startswith("/")})
+            watch.look(name=name)
+    forkable.shut_nvml_down()
+    return {
+        "seconds": time.monotonic() - began,
+        "missing": missing,
+        "read": sorted(spy.read),
+        "listed": sorted(spy.listed),
+        "opened_by": watch.opened_by,
+        "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, ready_threads),
+        "files": forkable.mapped_files(),
+    }
 
 
 # -- becoming a guard, and the server ---------------------------------------------------------------------------------
 
 
-def _become_guard(descriptors: list[int], package_root: str) -> Mapping[str, Any]:
+def _become_guard(descriptors: list[int]) -> Mapping[str, Any]:
     """Run tuner's guard in this process; returns the order in the server's process, and never in the guard's."""
     os.setsid()
     os.chdir("/")
@@ -138,7 +80,7 @@ def _become_guard(descriptors: list[int], package_root: str) -> Mapping[str, Any
         os.dup2(descriptor, number)
         os.close(descriptor)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    sys.path.append(package_root)
+    sys.path.append(_PACKAGE_ROOT)
     from tuner.trial import guard
 
     try:
@@ -152,17 +94,25 @@ def _become_guard(descriptors: list[int], package_root: str) -> Mapping[str, Any
         os._exit(1)
     else:
         os._exit(code)
-    sys.path.remove(package_root)
+    sys.path.remove(_PACKAGE_ROOT)
     for name in [name for name in sys.modules if name.partition(".")[0] == "tuner"]:
         del sys.modules[name]
     return order
 
 
+def _descriptors() -> set[int]:
+    found = set()
+    for name in os.listdir("/proc/self/fd"):  # noqa: PTH208 - numbers, not paths
+        with contextlib.suppress(OSError):  # the one that lists them
+            os.fstat(int(name))
+            found.add(int(name))
+    return found
+
+
 def _close_all_but(kept: Iterable[int]) -> None:
-    for descriptor in _open_files():
-        if descriptor >= _STANDARD and descriptor not in kept:
-            with contextlib.suppress(OSError):
-                os.close(descriptor)
+    for descriptor in _descriptors() - set(kept):
+        if descriptor >= _STANDARD:
+            os.close(descriptor)
 
 
 def _set_environment(variables: Mapping[str, str]) -> None:
@@ -193,10 +143,20 @@ def _set_randomness() -> None:
         numpy_random.seed()
 
 
-def _fork_where_spawn_is_asked() -> None:
-    """Processes that the engine would start afresh, imports and all, become forks of their parent."""
-    contexts: dict[str, Any] = vars(multiprocessing.context)["_concrete_contexts"]
-    contexts["spawn"] = contexts["forkserver"] = contexts["fork"]
+def _fork_where_spawn_is_asked(unless_set: Iterable[str]) -> None:
+    """Processes that the engine would start afresh, imports and all, become forks of their parent.
+
+    But where one of the named variables was set since the server began: a library reads it when it is loaded.
+    """
+    begun = {name: os.environ.get(name) for name in unless_set}
+    for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
+
+        def start(process: Any, afresh: Any = kind._Popen) -> Any:  # type: ignore[attr-defined]
+            if any(os.environ.get(name) != value for name, value in begun.items()):
+                return afresh(process)
+            return multiprocessing.popen_fork.Popen(process)
+
+        kind._Popen = staticmethod(start)  # type: ignore[attr-defined]
 
 
 def _run(argv: list[str]) -> None:
@@ -232,7 +192,7 @@ def _serve(channel: socket.socket) -> Mapping[str, Any] | None:
         pid = os.fork()
         if pid == 0:
             os.close(channel.detach())
-            return _become_guard(descriptors, json.loads(message)["package_root"])
+            return _become_guard(descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(json.dumps({"guard": pid}).encode())
@@ -244,19 +204,9 @@ def main() -> None:
         del sys.path[0]  # this file's folder: the engine must not find its neighbours
     channel = socket.socket(fileno=int(sys.argv[1]))
     wish = json.loads(channel.recv(MESSAGE_BYTES))
-    began = time.monotonic()
-    missing = _import(wish["modules"])
+    report = _import(wish["modules"], wish["ready_threads"])
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
-    files = _open_files()
-    kept = set(files) - {channel.fileno()}
-    report = {
-        "seconds": time.monotonic() - began,
-        "missing": missing,
-        "read": sorted(_asked),
-        "listed": sorted(_listed),
-        "unfit": _unfit(files),
-        "files": _mapped_files(),
-    }
+    kept = _descriptors() - {channel.fileno()}
     channel.send(json.dumps(report).encode())
     signal.signal(signal.SIGCHLD, _collect_dead)
     gc.collect()
@@ -269,7 +219,7 @@ def main() -> None:
     _set_signals(handlers)
     _set_randomness()
     if wish["fork_workers"]:
-        _fork_where_spawn_is_asked()
+        _fork_where_spawn_is_asked(wish["spawn_when_set"])
     gc.unfreeze()
     _run(order["argv"])
 

@@ -22,7 +22,7 @@ from tuner.trial.process import ServerHandle, launch
 from tuner.trial.proctree import MARK, identify, is_alive, read_stat
 from tuner.trial.warm import ColdError, WarmParents, interpreter_of
 
-WARM = Warm(modules=("toy_engine", "no_such_module"), fork_workers=True)
+WARM = Warm(modules=("toy_engine", "no_such_module"), fork_workers=True, spawn_when_set=("TOY_PLACES",))
 
 
 @pytest.fixture
@@ -135,13 +135,29 @@ def test_workers_that_are_asked_to_be_spawned_are_forked_and_end_with_the_server
 ) -> None:
     with started(plan_of(program, "worker"), tmp_path / "run", parents) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
-        line = next(li for li in (tmp_path / "run/server.log").read_text().splitlines() if li.startswith("worker "))
-        worker, kind = int(line.split()[1]), line.split()[2]
-        assert kind == "ForkProcess"
+        worker = worker_of(tmp_path / "run")
+        assert b"spawn_main" not in Path(f"/proc/{worker}/cmdline").read_bytes()
         assert {server.pid, worker} <= {member.pid for member in server.members()}
     assert server.proof is not None
     assert server.proof.is_clean
     assert (stat := read_stat(worker)) is None or stat.is_dead
+
+
+def test_a_worker_whose_libraries_would_miss_a_variable_is_spawned(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    with started(plan_of(program, "worker", "bound"), tmp_path / "run", parents) as server:
+        assert eventually(has_written(tmp_path / "run", "ready"))
+        worker = worker_of(tmp_path / "run")
+        assert eventually(lambda: b"spawn_main" in Path(f"/proc/{worker}/cmdline").read_bytes())
+        assert b"TOY_PLACES=0" in Path(f"/proc/{worker}/environ").read_bytes()
+        assert eventually(lambda: worker in {member.pid for member in server.members()})
+    assert server.close().is_clean
+
+
+def worker_of(run_dir: Path) -> int:
+    line = next(line for line in (run_dir / "server.log").read_text().splitlines() if line.startswith("worker "))
+    return int(line.split()[1])
 
 
 def test_the_launch_id_stands_where_the_kernel_shows_the_environment(

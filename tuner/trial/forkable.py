@@ -1,0 +1,137 @@
+"""Whether a process that has imported an engine may be forked; part of `zygote`, standard library only.
+
+A fork is as good as a fresh process unless something lives on in it that does not survive forking:
+
+* CUDA that is initialised cannot be used in a forked process (cuInit there answers CUDA_ERROR_NOT_INITIALIZED). The
+  driver itself tells: before cuInit, cuDeviceGetCount answers that error. CUDA also opens /dev/nvidia-uvm, NVML never.
+* NVML opens /dev/nvidiactl and /dev/nvidiaN, but is made for counting GPUs without spoiling forks (so says PyTorch of
+  PYTORCH_NVML_BASED_CUDA_CHECK, in its notes on CUDA). PyTorch leaves it open; here it is shut down, so that a server
+  opens its own.
+* A NCCL communicator needs CUDA and has threads: both are looked for.
+* Threads are not forked. Libraries that are ready for forks (OpenBLAS) end theirs before one: a trial fork tells.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
+
+from tuner.trial.importspy import module_of
+
+_DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
+_HARMFUL = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dri")
+_CUDA_NOT_INITIALIZED = 3  # CUresult, cuda.h
+_MOST_NVML_USERS = 1000
+"""NVML counts its users; each must be signed off. It answers with an error once there are none."""
+
+
+class DeviceWatch:
+    """Notes which module was being imported when a GPU's device file was first seen open.
+
+    A finder on `sys.meta_path` that finds nothing: it is asked before each module that is loaded.
+
+    Attributes:
+        opened_by: device file → module.
+    """
+
+    def __init__(self) -> None:
+        self.opened_by: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        sys.meta_path.insert(0, self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        sys.meta_path.remove(self)
+
+    def find_spec(self, _name: str, _path: object = None, _target: object = None) -> None:
+        """Look, and leave the finding to others."""
+        self.look(sys._getframe(1))
+
+    def look(self, frame: FrameType | None = None, name: str = "") -> None:
+        """Note what is newly open, on behalf of a frame's module, or of a module by its name."""
+        for path in open_files().values():
+            if path.startswith(_DEVICES) and path not in self.opened_by:
+                self.opened_by[path] = name or module_of(frame)
+
+
+def open_files() -> dict[int, str]:
+    """Open descriptors of this process and what they lead to."""
+    files: dict[int, str] = {}
+    for entry in os.listdir("/proc/self/fd"):  # noqa: PTH208 - asked thousands of times
+        with contextlib.suppress(OSError):
+            files[int(entry)] = os.readlink(f"/proc/self/fd/{entry}")  # noqa: PTH115 - likewise
+    return files
+
+
+def mapped_files() -> list[str]:
+    """Program and libraries of this process."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return sorted({parts[5] for line in lines if len(parts := line.split(None, 5)) == 6 and parts[5].startswith("/")})
+
+
+def cuda_is_initialised() -> bool:
+    """Whether cuInit has succeeded in this process, as the driver's library says; it must be loaded to have been."""
+    driver = _loaded("libcuda.so")
+    if driver is None:
+        return False
+    count = ctypes.c_int()
+    return int(driver.cuDeviceGetCount(ctypes.byref(count))) != _CUDA_NOT_INITIALIZED
+
+
+def shut_nvml_down() -> None:
+    """Close NVML for all of its users in this process; each opens it again when it asks for something."""
+    library = _loaded("libnvidia-ml.so")
+    if library is not None:
+        for _ in range(_MOST_NVML_USERS):
+            if library.nvmlShutdown() != 0:
+                break
+
+
+def _loaded(name: str) -> Any:
+    """A library that this process has loaded already."""
+    path = next((path for path in mapped_files() if Path(path).name.startswith(name)), None)
+    return None if path is None else ctypes.CDLL(path)
+
+
+def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads: Iterable[str] = ()) -> list[str]:
+    """Why a fork of this process would not be like a fresh one; empty if it would.
+
+    Args:
+        files: its open files, after NVML was shut down.
+        opened_by: who opened GPU devices.
+        ready_threads: names of threads whose library takes care of forks.
+    """
+    reasons = ["CUDA is initialised"] if cuda_is_initialised() else []
+    harmful = sorted({path for path in files.values() if path.startswith(_HARMFUL)})
+    reasons += [f"{path} is open since {opened_by.get(path, 'the start')} was imported" for path in harmful]
+    return reasons + _threads(set(ready_threads)) + _children()
+
+
+def _threads(ready: set[str]) -> list[str]:
+    main = threading.main_thread()
+    python = {one.native_id: one.name for one in threading.enumerate() if one is not main}
+    reasons = [f"thread {name} runs" for name in python.values()]
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    native: dict[str, int] = {}
+    for task in Path("/proc/self/task").iterdir():
+        if int(task.name) not in {main.native_id, *python}:
+            with contextlib.suppress(OSError):  # it has ended
+                name = (task / "comm").read_text().strip()
+                native[name] = native.get(name, 0) + 1
+    return reasons + [f"{n} threads of a library run ({name})" for name, n in native.items() if name not in ready]
+
+
+def _children() -> list[str]:
+    tasks = Path("/proc/self/task").glob("*/children")
+    return ["importing started a process"] if any(children.read_text().split() for children in tasks) else []
