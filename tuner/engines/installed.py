@@ -57,7 +57,7 @@ def _resolve(program: str) -> str | None:
     return None
 
 
-def _interpreter(program: str) -> str | None:
+def interpreter_of(program: str) -> str | None:
     """The Python that a program belongs to: itself, or the one beside it."""
     path = Path(program)
     if path.name.startswith("python"):
@@ -97,7 +97,7 @@ def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = 
             f"engine {definition.name} is not installed: {program} was not found",
             hint=f"install it in an environment of its own and set {where} in the space file to its program",
         )
-    python = _interpreter(found)
+    python = interpreter_of(found)
     if python is None or not definition.distributions:
         # A wrapper script or a container command: nobody to ask, the log and the server will tell.
         return Installed((found, *rest), definition.version)

@@ -90,7 +90,7 @@ def _json_flags(
     return {flag: json.dumps(tree, separators=(",", ":"), sort_keys=True) for flag, tree in trees.items()}
 
 
-def _env_text(value: Scalar) -> str:
+def env_text(value: Scalar) -> str:
     """A variable's text; switches are 1 and 0, the form that NCCL and both engines read."""
     return str(int(value)) if isinstance(value, bool) else spell_number(value)
 
@@ -133,13 +133,13 @@ def build_plan(
 
     flags: dict[str, tuple[FlagValue, bool]] = {name: (value, False) for name, value in fixed.flags.items()}
     flags.update({name: (text, False) for name, text in merged.items()})
-    env = {**definition.env, **{name: _env_text(value) for name, value in fixed.env.items()}}
+    env = {**definition.env, **{name: env_text(value) for name, value in fixed.env.items()}}
     for name, value in values.items():
         knob = knobs[name]
         if value is None or knob.key is not None:
             continue
         if knob.env is not None:
-            env[knob.env] = _env_text((not value) if knob.inverted else value)
+            env[knob.env] = env_text((not value) if knob.inverted else value)
         elif knob.flag is not None:
             flags[knob.flag] = ((not value) if knob.inverted else value, knob.split)
 
