@@ -13,6 +13,7 @@ import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,20 @@ def test_objectives_metrics_and_the_studys_nature_are_shown(url: str, tmp_path: 
     attributes = {item["key"]: item["value"] for item in study["user_attrs"]}
     assert attributes["simulated"].startswith("yes")
     assert attributes["model"] == "/models/tiny"
+
+
+def test_a_simulated_study_says_so_in_the_list_and_in_its_title(url: str, tmp_path: Path) -> None:
+    storage = optuna.storages.RDBStorage(driver_url(url))
+    optuna.create_study(study_name="measured", storage=storage, direction="maximize")
+    optuna.create_study(study_name="not tuner's", storage=storage, direction="maximize")
+    storage.engine.dispose()
+    with open_store(url) as store:
+        store.create_study(replace(records.study("measured"), simulated=False))
+    with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
+        listed = ask(f"{address}api/studies")["study_summaries"]
+        titles = [ask(f"{address}api/studies/{study['study_id']}")["name"] for study in listed]
+    assert titles == [study["study_name"] for study in listed]
+    assert set(titles) == {"night (simulated)", "measured", "not tuner's"}
 
 
 def test_the_password_is_nowhere_to_be_seen(postgres_url: str, tmp_path: Path) -> None:

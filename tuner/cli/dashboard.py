@@ -9,12 +9,14 @@ import typer
 
 from tuner.cli.options import StorageOption
 from tuner.cli.output import console
+from tuner.cli.wording import SIMULATED
 from tuner.errors import StudyError, UserError
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
     from wsgiref.types import WSGIApplication
 
+    from tuner.domain.study import StudyRecord
     from tuner.store import Store
 
 
@@ -37,7 +39,11 @@ def dashboard(
             markup=False,
         )
     with open_store(storage, create=False) as store:
-        app = dashboard_app(driver_url(storage or default_url()), lambda name: _facts(store, name))
+        app = dashboard_app(
+            driver_url(storage or default_url()),
+            facts=lambda name: _facts(store, name),
+            shown_name=lambda name: _shown_name(store, name),
+        )
         with _listen(app, host, port) as server:
             address = f"[{host}]" if ":" in host else host
             try:
@@ -47,11 +53,24 @@ def dashboard(
                 console().print("dashboard ended")
 
 
-def _facts(store: Store, name: str) -> dict[str, str]:
-    """What the page of a study says about it; nothing for a study of Optuna's that is not tuner's."""
+def _record(store: Store, name: str) -> StudyRecord | None:
+    """The study; None for a study of Optuna's that is not tuner's."""
     try:
-        record = store.study(name)
+        return store.study(name)
     except StudyError:
+        return None
+
+
+def _shown_name(store: Store, name: str) -> str:
+    """The name in lists and titles, which says when its numbers are no measurements."""
+    record = _record(store, name)
+    return f"{name} ({SIMULATED})" if record is not None and record.simulated else name
+
+
+def _facts(store: Store, name: str) -> dict[str, str]:
+    """What the page of a study says about it."""
+    record = _record(store, name)
+    if record is None:
         return {}
     return {
         "simulated": "yes: a performance model's numbers, not a measurement" if record.simulated else "no",

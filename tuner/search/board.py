@@ -11,6 +11,7 @@ import copy
 import json
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any
 from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
@@ -20,37 +21,66 @@ from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import wsgi
 
 _LIST_OF_CONSTRAINTS = "constraints"
+_ALL_STUDIES = "/api/studies"
 _ONE_STUDY = re.compile(r"/api/studies/\d+")
 
 
-def dashboard_app(url: str, facts: Callable[[str], Mapping[str, str]]) -> WSGIApplication:
+def dashboard_app(
+    url: str, facts: Callable[[str], Mapping[str, str]], shown_name: Callable[[str], str]
+) -> WSGIApplication:
     """The dashboard as a WSGI application.
 
     Args:
         url: SQLAlchemy URL of the database, driver and password included.
         facts: study name → what the page shows among the study's attributes (model, whether it is simulated).
+        shown_name: study name → what the list of studies and the page's title call it.
     """
     storage = RDBStorage(url)
     app: WSGIApplication = wsgi(_Storage(url))
 
-    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] != "GET" or not _ONE_STUDY.fullmatch(environ["PATH_INFO"]):
-            return app(environ, start_response)
+    def study_list(environ: WSGIEnvironment) -> _Answer:
+        answer = _ask(app, environ)
+        for study in answer.document.get("study_summaries", ()):
+            study["study_name"] = shown_name(study["study_name"])
+        return answer
+
+    def one_study(environ: WSGIEnvironment) -> _Answer:
         # Without the query (`after=N`) the answer holds every trial. Asked first: the application notes in `environ`.
-        _, _, everything = _answer(app, {**environ, "QUERY_STRING": ""})
-        status, headers, body = _answer(app, environ)
-        if status.startswith("200"):
-            study = json.loads(body)
-            best = {trial.number for trial in optuna.load_study(study_name=study["name"], storage=storage).best_trials}
-            study["best_trials"] = [trial for trial in json.loads(everything)["trials"] if trial["number"] in best]
-            study["user_attrs"] += [{"key": key, "value": value} for key, value in facts(study["name"]).items()]
-            body = json.dumps(study).encode()
-            headers = [(name, value) for name, value in headers if name.lower() != "content-length"]
-            headers.append(("Content-Length", str(len(body))))
-        start_response(status, headers)
-        return [body]
+        everything = _ask(app, {**environ, "QUERY_STRING": ""}).document
+        answer = _ask(app, environ)
+        if answer.status.startswith("200"):
+            name, study = answer.document["name"], answer.document
+            best = {trial.number for trial in optuna.load_study(study_name=name, storage=storage).best_trials}
+            study["best_trials"] = [trial for trial in everything["trials"] if trial["number"] in best]
+            study["user_attrs"] += [{"key": key, "value": value} for key, value in facts(name).items()]
+            study["name"] = shown_name(name)
+        return answer
+
+    def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if environ["REQUEST_METHOD"] == "GET" and path == _ALL_STUDIES:
+            return study_list(environ).send(start_response)
+        if environ["REQUEST_METHOD"] == "GET" and _ONE_STUDY.fullmatch(path):
+            return one_study(environ).send(start_response)
+        return app(environ, start_response)
 
     return application
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A JSON answer of the wrapped application; the document may be changed before it is sent on."""
+
+    status: str
+    headers: tuple[tuple[str, str], ...]
+    document: dict[str, Any]
+
+    def send(self, start_response: StartResponse) -> Iterable[bytes]:
+        """Hand it to the server, with the length that it has now."""
+        body = json.dumps(self.document).encode()
+        headers = [(name, value) for name, value in self.headers if name.lower() != "content-length"]
+        start_response(self.status, [*headers, ("Content-Length", str(len(body)))])
+        return [body]
 
 
 class _Storage(RDBStorage):
@@ -70,12 +100,12 @@ def _with_list(trial: FrozenTrial) -> FrozenTrial:
     return shown
 
 
-def _answer(app: WSGIApplication, environ: WSGIEnvironment) -> tuple[str, list[tuple[str, str]], bytes]:
+def _ask(app: WSGIApplication, environ: WSGIEnvironment) -> _Answer:
     """Ask the wrapped application, and keep its answer."""
     kept: list[Any] = []
 
     def start_response(status: str, headers: list[tuple[str, str]], *_error: object) -> Any:
-        kept[:] = [status, headers]
+        kept[:] = [status, tuple(headers)]
 
     body = b"".join(app(environ, start_response))
-    return kept[0], kept[1], body
+    return _Answer(kept[0], kept[1], json.loads(body))
