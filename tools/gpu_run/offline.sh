@@ -9,7 +9,7 @@
 #                                 warm and plain launches in turn (benchmarks/relaunch.py), results into FOLDER
 #
 # Needs a python3 of version 3.12 that has PyTorch. Everything lies under $GPU_RUN (default /tmp/gpu-run). FOLDER may hold
-# the model (8b/) and compile.txt, the modules that a launch imports: then only these are compiled beforehand.
+# compile.txt, the files that a launch imports: then only these are compiled beforehand.
 set -euo pipefail
 
 checkout=$(cd "$(dirname "$0")/../.." && pwd)
@@ -78,10 +78,6 @@ unpack() {
     esac
     echo "unpacked $archive after $SECONDS s"
   done
-  if [[ -d $1/8b ]]; then
-    mkdir -p "$base/checkout/.cache/models"
-    cp -r "$1/8b" "$base/checkout/.cache/models/"
-  fi
   wait
 }
 

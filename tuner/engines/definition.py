@@ -117,6 +117,7 @@ class EngineDefinition(BaseModel):
         version: fixed version, for an engine that is part of tuner.
         env: variables of every launch.
         trial_env: variables of measured launches only, left out of exports.
+        cache_env: variables that say where the engine caches what it compiles → folder below tuner's cache.
         pass_env: names taken from the caller's environment.
         warm: how launches are made faster; None where nobody has tried.
         own_all_reduce: see `OwnAllReduce`; None where the engine has none.
@@ -138,6 +139,7 @@ class EngineDefinition(BaseModel):
     endpoints: Endpoints = Endpoints()
     env: Mapping[EnvName, str] = {}
     trial_env: Mapping[EnvName, str] = {}
+    cache_env: Mapping[EnvName, str] = {}
     pass_env: tuple[EnvName, ...] = ()
     warm: Warm | None = None
     own_all_reduce: OwnAllReduce | None = None

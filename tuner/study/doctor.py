@@ -14,6 +14,7 @@ from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, TunerError
 from tuner.store import default_url, open_store
+from tuner.trial.caches import engine_cache
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.ports import reserve_ports
 
@@ -56,7 +57,7 @@ def examine(storage: str | None = None) -> list[Check]:
         *_gpus(machine),
         _denied(),
         *_environment(machine),
-        *_engines(),
+        *_engines(machine),
         _ports(),
         _shared_memory(),
         _disk(),
@@ -105,7 +106,7 @@ def _environment(machine: MachineFacts) -> Iterator[Check]:
         yield Check("CPU governor", State.WARN, mode, "host-bound settings scatter less with `performance`")
 
 
-def _engines() -> Iterator[Check]:
+def _engines(machine: MachineFacts) -> Iterator[Check]:
     for definition in load_definitions():
         try:
             found = find_engine(definition)
@@ -114,6 +115,8 @@ def _engines() -> Iterator[Check]:
             continue
         beside = ", ".join(f"{name} {version}" for name, version in found.packages.items())
         text = f"{found.version or 'version unknown'} ({found.program[0]})" + (f"; {beside}" if beside else "")
+        if definition.cache_env:
+            text += f"; caches in {engine_cache(definition.name, found, machine)}"
         yield Check(f"engine {definition.name}", State.OK, text)
 
 

@@ -16,6 +16,11 @@ from tuner.engines.plan import FixedSettings, Place, build_plan
 from tuner.errors import UserError
 from tuner.resources import checkout_dir
 from tuner.spec import BaselineSettings, baseline_of
+from tuner.trial.caches import with_caches
+
+
+class ModelMissing(UserError):
+    """The space names a model folder that does not exist here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,8 @@ class EngineSetup:
         )
         # The program's full path: an exported server that is started from another folder is still the same one.
         program = self.installed.program
-        return replace(plan, argv=(*program, *plan.argv[len(program) :]))
+        plan = replace(plan, argv=(*program, *plan.argv[len(program) :]))
+        return with_caches(plan, self.definition, self.installed)
 
 
 def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> EngineSetup:
@@ -58,7 +64,8 @@ def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> Engin
         elsewhere: the engine will run on other nodes: neither it nor the model need be here.
 
     Raises:
-        UserError: unknown engine, no flag catalogue for it, or no model folder where the space names one.
+        UserError: unknown engine, or no flag catalogue for it.
+        ModelMissing: no model folder where the space names one.
         MachineUnfit: the engine is not installed here.
         SpecError: the baseline cannot be derived.
     """
@@ -77,12 +84,14 @@ def located_model(model: str) -> str:
     A server starts in its run directory, where a relative path would mean something else.
 
     Raises:
-        UserError: the name can only be a path, and no such folder exists.
+        ModelMissing: the name can only be a path, and no such folder exists.
     """
     written = Path(model).expanduser()
     for base in (Path.cwd(), checkout_dir()):
         if base is not None and (base / written).is_dir():
             return str((base / written).resolve())
     if model.startswith((".", "/", "~")):
-        raise UserError(f"no model folder {model}", hint="give an existing folder, or a name on the Hugging Face hub")
+        raise ModelMissing(
+            f"no model folder {model}", hint="give an existing folder, or a name on the Hugging Face hub"
+        )
     return model

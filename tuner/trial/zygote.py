@@ -149,14 +149,15 @@ def _fork_where_spawn_is_asked(unless_set: Iterable[str]) -> None:
     But where one of the named variables was set since the server began: a library reads it when it is loaded.
     """
     begun = {name: os.environ.get(name) for name in unless_set}
-    for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
+    kinds: tuple[Any, ...] = (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess)
+    for kind in kinds:
 
-        def start(process: Any, afresh: Any = kind._Popen) -> Any:  # type: ignore[attr-defined]
+        def start(process: Any, afresh: Any = kind._Popen) -> Any:
             if any(os.environ.get(name) != value for name, value in begun.items()):
                 return afresh(process)
             return multiprocessing.popen_fork.Popen(process)
 
-        kind._Popen = staticmethod(start)  # type: ignore[attr-defined]
+        kind._Popen = staticmethod(start)
 
 
 def _run(argv: list[str]) -> None:
