@@ -37,7 +37,7 @@ from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, ServerHandle, launch
 from tuner.trial.protocol import measure
 from tuner.trial.warm import ColdError, WarmParent, WarmParents
-from tuner.trial.watchdog import LaunchFailed, wait_ready
+from tuner.trial.watchdog import LaunchFailed, WaitCancelled, wait_ready
 
 KINDS = ("plain", "warm")
 
@@ -111,18 +111,18 @@ class Bench:
 
     def _wait_and_measure(self, kind: str, server: ServerHandle) -> Launch:
         setup, plan = self._setup, server.plan
-        limit = max(1.0, min(setup.space.budget.launch_timeout_s, self.seconds_left))
         with ControlPlane(plan.base_url, setup.definition) as control:
             try:
                 ready = wait_ready(
                     server,
                     partial(_has_token, control),
                     phase_of_line(plan.engine),
-                    PhaseDeadlines.of(limit, {}),
+                    PhaseDeadlines.of(setup.space.budget.launch_timeout_s, {}),
                     is_fatal_line(plan.engine),
+                    is_cancelled=lambda: self.seconds_left < 0,
                 )
-            except LaunchFailed as failed:
-                return Launch(kind, time.monotonic() - server.started_at, 0.0, failure=str(failed))
+            except (LaunchFailed, WaitCancelled) as failed:
+                return Launch(kind, time.monotonic() - server.started_at, 0.0, failure=str(failed) or "out of time")
             levels = measure(plan.base_url, control.served_model(), self._workload, seed=1, flush=control.flush)
         speed = next(m for m in levels[0].measurements if m.metric is Metric.OUTPUT_TOK_S)
         phases = {phase.value: round(seconds, 2) for phase, seconds in ready.phase_seconds.items()}

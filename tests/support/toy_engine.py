@@ -12,6 +12,8 @@ from pathlib import Path
 
 SOURCE = Path(__file__)
 READ_AT_IMPORT = os.environ.get("TOY_READ_AT_IMPORT", "unset")
+os.environ["TOY_WRITTEN_AT_IMPORT"] = "by the engine"
+os.environ.pop("TOY_TAKEN_AT_IMPORT", None)
 
 
 def view() -> dict[str, object]:

@@ -67,6 +67,7 @@ class Warm(BaseModel):
             spawned after all.
         reads_late: part of a library's path → beginning of variables whose names it holds, but which it reads only
             after the fork.
+        lists: module that looks at all variables while it is imported → beginning of those that it looks for.
         ready_threads: names of native threads, left by importing, whose library takes care of forks.
     """
 
@@ -77,6 +78,7 @@ class Warm(BaseModel):
     fork_workers: bool = False
     spawn_when_set: tuple[EnvName, ...] = ()
     reads_late: Mapping[str, str] = {}
+    lists: Mapping[str, str] = {}
     ready_threads: tuple[str, ...] = ()
 
     def __hash__(self) -> int:

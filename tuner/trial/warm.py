@@ -47,6 +47,7 @@ class Imported:
         seconds: how long the imports took.
         read: variables that Python code asked for meanwhile.
         listed: modules that looked at the whole environment.
+        written: variables that the imports set or took away (None); every fork has them so.
         opened_by: GPU device files that were opened meanwhile → module that was being imported.
         unfit: what makes the process unfit for forking.
         files: its program and loaded libraries.
@@ -56,6 +57,7 @@ class Imported:
     seconds: float
     read: frozenset[str]
     listed: tuple[str, ...]
+    written: Mapping[str, str | None]
     opened_by: Mapping[str, str]
     unfit: tuple[str, ...]
     files: tuple[str, ...]
@@ -147,19 +149,22 @@ class WarmParent:
             ColdError: a variable differs that importing may have read.
         """
         names = {*environment, *self._environment} - {MARK}
-        lister = self._lister()
         for name in sorted(name for name in names if environment.get(name) != self._environment.get(name)):
-            if lister is not None:
-                raise ColdError(f"{lister} looks at every variable while it is imported")
-            if name in self.imported.read:
+            if (lister := self._lister_of(name)) is not None:
+                raise ColdError(f"{name} may be among the variables that {lister} looks for while it is imported")
+            if name in self.imported.read or name in self.imported.written:
                 raise ColdError(f"{name} is read while the engine is imported")
             if (library := self._reader_of(name)) is not None:
                 raise ColdError(f"{name} may be read when {Path(library).name} is loaded")
 
-    def _lister(self) -> str | None:
-        """A module of the engine that looked at all variables; utilities that do so look for their own prefix."""
+    def _lister_of(self, name: str) -> str | None:
+        """A module of the engine that looked at all variables, unless it is known to look for others.
+
+        Utilities that do so look for their own prefix.
+        """
         packages = {module.partition(".")[0] for module in self._warm.modules}
-        return next((name for name in self.imported.listed if name.partition(".")[0] in packages), None)
+        looked = (module for module in self.imported.listed if module.partition(".")[0] in packages)
+        return next((module for module in looked if name.startswith(self._warm.lists.get(module, ""))), None)
 
     def _reader_of(self, name: str) -> str | None:
         """A loaded file whose bytes hold the name, unless it is known to read its variables later."""
@@ -272,6 +277,7 @@ def _imported(answer: bytes) -> Imported:
         seconds=said["seconds"],
         read=frozenset(said["read"]),
         listed=tuple(said["listed"]),
+        written=said["written"],
         opened_by=said["opened_by"],
         unfit=tuple(said["unfit"]),
         files=tuple(said["files"]),

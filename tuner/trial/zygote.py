@@ -48,7 +48,7 @@ def _import(modules: Iterable[str], ready_threads: Iterable[str]) -> dict[str, A
     from tuner.trial import forkable, importspy
 
     sys.path.remove(_PACKAGE_ROOT)
-    began = time.monotonic()
+    began, given = time.monotonic(), dict(os.environ)
     missing = {}
     with importspy.EnvironmentSpy() as spy, forkable.DeviceWatch() as watch:
         for name in modules:
@@ -63,6 +63,7 @@ def _import(modules: Iterable[str], ready_threads: Iterable[str]) -> dict[str, A
         "missing": missing,
         "read": sorted(spy.read),
         "listed": sorted(spy.listed),
+        "written": {name: os.environ.get(name) for name, _ in given.items() ^ os.environ.items()},
         "opened_by": watch.opened_by,
         "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, ready_threads),
         "files": forkable.mapped_files(),
@@ -115,10 +116,15 @@ def _close_all_but(kept: Iterable[int]) -> None:
             os.close(descriptor)
 
 
-def _set_environment(variables: Mapping[str, str]) -> None:
-    """Python's and C's environment, and the launch's mark where the kernel shows it (it shows what exec was given)."""
+def _set_environment(variables: Mapping[str, str], written: Mapping[str, str | None]) -> None:
+    """Python's and C's environment, and the launch's mark where the kernel shows it (it shows what exec was given).
+
+    Args:
+        variables: what the server was given.
+        written: what the engine changes in that while it is imported; None for a name that it takes away.
+    """
     os.environ.clear()
-    os.environ.update(variables)
+    os.environ.update({name: value for name, value in {**variables, **written}.items() if value is not None})
     fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
     start, end = int(fields[47]), int(fields[48])  # env_start, env_end: proc(5)
     shown = ctypes.string_at(start, end - start)
@@ -216,7 +222,7 @@ def main() -> None:
     if order is None:
         return
     _close_all_but(kept)
-    _set_environment(order["env"])
+    _set_environment(order["env"], report["written"])
     _set_signals(handlers)
     _set_randomness()
     if wish["fork_workers"]:

@@ -61,9 +61,9 @@ def seen(run_dir: Path) -> dict[str, Any]:
 
 
 def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path, parents: WarmParents) -> None:
-    with started(plan_of(program), tmp_path / "first", parents):
+    with started(plan_of(program, TOY_TAKEN_AT_IMPORT="x"), tmp_path / "first", parents):
         assert eventually(has_written(tmp_path / "first", "ready"))
-    plan = plan_of(program, "--flag", "two words", TOY_KNOB="three")
+    plan = plan_of(program, "--flag", "two words", TOY_KNOB="three", TOY_TAKEN_AT_IMPORT="x")
     for name, kept in (("plain", None), ("warm", parents)):
         with started(plan, tmp_path / name, kept):
             assert eventually(has_written(tmp_path / name, "ready"))
@@ -71,6 +71,8 @@ def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path,
     assert plain.pop("folder") == str(tmp_path / "plain")
     assert warm.pop("folder") == str(tmp_path / "warm")
     assert warm["environment_of_children"] == "three"
+    assert warm["environment"]["TOY_WRITTEN_AT_IMPORT"] == "by the engine"
+    assert "TOY_TAKEN_AT_IMPORT" not in warm["environment"]
     assert warm == plain
 
 
@@ -94,6 +96,14 @@ def test_a_variable_that_importing_read_asks_for_a_plain_launch(
         parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
 
 
+def test_a_variable_that_importing_sets_asks_for_a_plain_launch(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="TOY_WRITTEN_AT_IMPORT"):
+        parents.parent_for(plan_of(program, TOY_WRITTEN_AT_IMPORT="mine"), WARM, tmp_path / "warm.log")
+
+
 def test_a_variable_whose_name_is_in_a_loaded_library_asks_for_a_plain_launch(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
@@ -110,8 +120,13 @@ def test_an_engine_that_lists_every_variable_asks_for_a_plain_launch(
     (program.parent / "toy_engine.py").rename(engine / "real.py")
     (engine / "__init__.py").write_text("import os\nSETTINGS = dict(os.environ)\n")
     parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
-    with pytest.raises(ColdError, match="looks at every variable"):
+    with pytest.raises(ColdError, match="that toy_engine looks for"):
         parents.parent_for(plan_of(program, TOY_KNOB="b"), WARM, tmp_path / "warm.log")
+    known = WARM.model_copy(update={"lists": {"toy_engine": "OLD_"}})
+    parents.parent_for(plan_of(program), known, tmp_path / "warm.log")
+    parents.parent_for(plan_of(program, TOY_KNOB="b"), known, tmp_path / "warm.log")
+    with pytest.raises(ColdError, match="OLD_KNOB"):
+        parents.parent_for(plan_of(program, OLD_KNOB="b"), known, tmp_path / "warm.log")
 
 
 def test_an_engine_that_starts_a_thread_while_imported_is_not_forked(
