@@ -52,6 +52,7 @@ class FailureClass(StrEnum):
     ENV_SETUP = "env_setup"
     PORT_IN_USE = "port_in_use"
     HOST_OOM = "host_oom"
+    HOST_STARVED = "host_starved"
     WRONG_OUTPUT = "wrong_output"
     SHORT_OUTPUT = "short_output"
     LOST_WORKER = "lost_worker"
@@ -232,6 +233,17 @@ FAILURES: Mapping[FailureClass, FailurePolicy] = {
         retries=1,
         then=Action.MARK_INFEASIBLE,
         handling="once more after memory is back",
+    ),
+    FailureClass.HOST_STARVED: FailurePolicy(
+        "machine",
+        Action.RETRY_WAIT,
+        Action.RETRY_WAIT,
+        False,
+        "other processes took the CPU that the server needed to start: end them, or give tuner a machine of its own",
+        retries=2,
+        then=Action.STOP,
+        handling="time in which a server waits for the CPU does not count for its limits, up to three times a limit "
+        "and never beyond the launch time-out; what is measured on such a host would be worth nothing",
     ),
     FailureClass.WRONG_OUTPUT: _infeasible("the server answers wrongly: excluded whatever its speed"),
     FailureClass.SHORT_OUTPUT: _infeasible(

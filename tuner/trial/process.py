@@ -26,7 +26,7 @@ from tuner.trial.environment import build_environment
 from tuner.trial.gpu import DirtyGpu, GpuProbe, memory_floor, wait_until_clean
 from tuner.trial.hostlocks import HostLock
 from tuner.trial.logfile import LogFollower, join_segments
-from tuner.trial.proctree import ProcessId, ProcessStat, find_members, identify, kill_members
+from tuner.trial.proctree import ProcessId, ProcessStat, find_members, identify, is_alive, kill_members
 from tuner.trial.proof import LeftProcess, TeardownProof, check_ports
 from tuner.trial.record import LaunchRecord, boot_id
 from tuner.trial.script import write_launch_files
@@ -128,7 +128,15 @@ class GuardProcess(Protocol):
 
 
 class LaunchRefused(InternalError):
-    """The server's program could not be executed: missing, not executable, or its directory is gone."""
+    """The server's program could not be executed: missing, not executable, or its directory is gone.
+
+    Attributes:
+        is_late: whether it was not even tried in time, because the host is starved.
+    """
+
+    def __init__(self, message: str, *, is_late: bool = False) -> None:
+        super().__init__(message)
+        self.is_late = is_late
 
 
 class ServerHandle:
@@ -185,9 +193,11 @@ class ServerHandle:
             self._guard.stdin.flush()
         self._spawned.wait(_START_S)
         if self._record.server is None:
-            reason = self._refused or f"the guard did not start: see {self.run_dir / GUARD_LOG}"
+            # A guard that lives and says nothing has not come to run: it does little before it starts the server.
+            is_late = self._refused is None and is_alive(self._record.guard)
+            reason = self._refused or f"the guard did not start within {_START_S:.0f} s: see {self.run_dir / GUARD_LOG}"
             self.close(grace_s=0.0)
-            raise LaunchRefused(reason)
+            raise LaunchRefused(reason, is_late=is_late)
 
     @property
     def launch_id(self) -> str:
@@ -224,6 +234,11 @@ class ServerHandle:
     def members(self) -> list[ProcessStat]:
         """The living processes of this launch, lowest id first."""
         return sorted(find_members(self._record.marks).values(), key=lambda stat: stat.pid)
+
+    def seen_processes(self) -> frozenset[ProcessId]:
+        """Every process of this launch that its guard has seen, ended ones included; costs nothing to ask."""
+        server = self._record.server
+        return self._record.members if server is None else self._record.members | {server}
 
     def close(self, grace_s: float | None = None) -> TeardownProof:
         """Tear everything down and prove it: SIGTERM, a bounded wait, SIGKILL. Safe to call twice.

@@ -15,17 +15,17 @@ from pathlib import Path
 
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Measured
-from tuner.domain.outcome import Failure, FailureClass, Observation, Phase
+from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
 from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
 from tuner.engines.activity import knob_activity
 from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
-from tuner.engines.failures import explain, is_fatal_line
+from tuner.engines.failures import is_fatal_line
 from tuner.engines.nccl_log import own_all_reduce
 from tuner.engines.phasemarks import phase_of_line
 from tuner.engines.plan import Place
-from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.errors import MachineUnfit, UserError
 from tuner.secrets import redact
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.conditions import ConditionWatch
@@ -36,6 +36,7 @@ from tuner.trial.hostlocks import lock_gpus
 from tuner.trial.judging import bad_answers, beaten, judged
 from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
+from tuner.trial.naming import failure_of, never_launched
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle
@@ -43,18 +44,12 @@ from tuner.trial.protocol import MeasurementFailed, MeasurementTrouble, measure
 from tuner.trial.script import PLAN, SCRIPT
 from tuner.trial.serving import ServingWatch
 from tuner.trial.starting import start_server
-from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, WaitCancelled, wait_ready
+from tuner.trial.watchdog import LaunchFailed, WaitCancelled, wait_ready
 
 HOST = "127.0.0.1"
 SERVER_INFO = "server_info.json"
 _PROBE_PROMPT = "The"
 _PROBE_TIMEOUT_S = 60.0
-_OBSERVATIONS = {
-    LaunchTrouble.EXITED: Observation.EXITED,
-    LaunchTrouble.FATAL_LINE: Observation.EXITED,
-    LaunchTrouble.HUNG: Observation.HUNG,
-    LaunchTrouble.DEADLINE: Observation.DEADLINE,
-}
 # The server lives and answers, but not with what was asked for.
 _BAD_ANSWERS = frozenset({MeasurementTrouble.REQUESTS_FAILED, MeasurementTrouble.SHORT_OUTPUT})
 Notify = Callable[[TrialEvent], None]
@@ -107,7 +102,7 @@ def run_trial(
         outcome = _run(request, setup, gpus, notes, notify, cancelled, script)
         versions = {request.candidate.engine: setup.installed.version or "unknown", **setup.installed.packages}
     except (MachineUnfit, UserError) as error:
-        outcome, versions = _preflight_failure(error), {}
+        outcome, versions = never_launched(error), {}
     return TrialReport(
         outcome=outcome,
         plan=notes.plan,
@@ -121,11 +116,6 @@ def run_trial(
         notes=tuple(notes.texts),
         output=notes.output,
     )
-
-
-def _preflight_failure(error: MachineUnfit | UserError) -> Failure:
-    kind = FailureClass.BAD_FLAG if isinstance(error, SpecError) else FailureClass.ENV_SETUP
-    return Failure(kind, Phase.PREFLIGHT, (error.message,), detail=error.hint or "")
 
 
 def _run(
@@ -150,7 +140,7 @@ def _run(
             handle, how = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
             notes.texts.append(how)
         except LaunchRefused as error:
-            return Failure(FailureClass.ENV_SETUP, Phase.SPAWN, (error.message,))
+            return never_launched(error)
         with handle:
             outcome = trial.measured(handle)
             notes.phase = Phase.TEARDOWN
@@ -226,7 +216,7 @@ class _Trial:
         except LaunchFailed as error:
             self._notes.phase_seconds |= error.phase_seconds
             self._notes.artifacts |= error.evidence
-            return self._explained(handle, error)
+            return failure_of(error, handle.run_dir / LOG, self._plan, self._request)
         except (_CancelledError, WaitCancelled):
             return Failure(FailureClass.LOST_WORKER, self._notes.phase, detail="stopped on request")
 
@@ -357,34 +347,6 @@ class _Trial:
 
     def _energy(self) -> AbstractContextManager[Joules | None]:
         return nullcontext() if self._gpus is None else self._gpus.energy_of(self._plan.gpus)
-
-    def _explained(self, handle: ServerHandle, error: LaunchFailed) -> Failure:
-        """The class of a failure, from the log and from what was seen outside."""
-        if error.kind is LaunchTrouble.FOREIGN_PORT:
-            return Failure(FailureClass.PORT_IN_USE, error.phase, (error.observation,))
-        if error.kind is LaunchTrouble.GUARD_LOST:
-            return Failure(FailureClass.LOST_WORKER, error.phase, (error.observation,))
-        found = explain(
-            handle.run_dir / LOG,
-            engine=self._plan.engine,
-            exit_code=error.exit_code,
-            settings=_settings(self._plan, self._request),
-            observation=_OBSERVATIONS[error.kind],
-            phase=error.phase,
-        )
-        if found is None:
-            found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)
-        evidence = found.evidence or (error.observation,)
-        # A server that shuts down because it was hurt failed where it was hurt, not in its own tear-down.
-        phase = error.phase if found.phase is Phase.TEARDOWN else found.phase
-        return replace(found, phase=phase, evidence=evidence, detail=found.detail or error.observation)
-
-
-def _settings(plan: LaunchPlan, request: TrialRequest) -> Mapping[str, str]:
-    """Variables and flags that this candidate set, by the name under which they reach the engine."""
-    knobs = request.space.knobs_of(plan.engine)
-    values = request.candidate.values.items()
-    return {(knobs[name].env or knobs[name].flag or name): str(value) for name, value in values if value is not None}
 
 
 def _time_scale(info: Mapping[str, object] | None) -> float:

@@ -9,10 +9,11 @@ from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.process import ServerHandle
-from tuner.trial.watchdog import LAST_WORDS_S, LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
+from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
 
 _LOG_EVERY_S = 0.5
 _LOOK_EVERY_S = 0.05
+_SETTLE_S = 3.0
 
 
 class ServingWatch:
@@ -70,7 +71,7 @@ class ServingWatch:
         Raises:
             LaunchFailed: if it died.
         """
-        deadline = time.monotonic() + LAST_WORDS_S
+        deadline = time.monotonic() + _SETTLE_S
         while not self.is_over() and time.monotonic() < deadline:
             time.sleep(_LOOK_EVERY_S)
         self.check()

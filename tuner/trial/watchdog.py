@@ -12,13 +12,14 @@ from tuner.domain.outcome import Phase
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
-from tuner.trial.phases import Clock, LaunchClocks, PhaseOfLine
+from tuner.trial.phases import Clock, LaunchClocks, Overdue, PhaseOfLine
 from tuner.trial.ports import holder_of_port
 from tuner.trial.process import ServerHandle
+from tuner.trial.starvation import StarvationWatch
 
 _LOOK_EVERY_S = 0.05
 _PROBE_EVERY_S = 0.2
-LAST_WORDS_S = 3.0
+_LAST_WORDS_S = 10.0
 
 
 class LaunchTrouble(StrEnum):
@@ -30,6 +31,7 @@ class LaunchTrouble(StrEnum):
     FATAL_LINE = "fatal_line"
     FOREIGN_PORT = "foreign_port"
     GUARD_LOST = "guard_lost"
+    STARVED = "starved"
 
 
 class LaunchFailed(Exception):
@@ -90,7 +92,8 @@ def wait_ready(
 
     A health page is no sign of readiness: engines answer 200 while generation hangs. The log is followed meanwhile;
     the end of the process, a fatal line, or one of the three clocks (see `phases`) ends the wait at once. Of a server
-    that hangs, evidence is kept before this returns; ending it is left to `handle.close()`.
+    that hangs, evidence is kept before this returns; ending it is left to `handle.close()`. Time in which a busy host
+    gave the server no CPU is not held against it.
 
     Args:
         handle: the launched server.
@@ -106,6 +109,7 @@ def wait_ready(
         WaitCancelled: when `is_cancelled` said so.
     """
     clocks = LaunchClocks(deadlines, handle.started_at)
+    starvation = StarvationWatch(handle.seen_processes)
     prober = _Prober(probe)
     try:
         while True:
@@ -124,15 +128,20 @@ def wait_ready(
             if has_token:
                 _refuse_foreign_server(handle, clocks, now)
                 return ReadyReport(clocks.close(now), now - handle.started_at)
+            clocks.starved(starvation.look())
             if (overdue := clocks.overdue(now)) is not None:
-                hung = overdue.clock in (Clock.SILENCE, Clock.TOKENS)
-                kind = LaunchTrouble.HUNG if hung else LaunchTrouble.DEADLINE
-                handle.is_hung = True
+                handle.is_hung = not overdue.by_host
                 evidence = collect_evidence(handle, gpus)
-                raise _failed(clocks, now, kind, str(overdue), evidence=evidence)
+                raise _failed(clocks, now, _kind_of(overdue), str(overdue), evidence=evidence)
             time.sleep(_LOOK_EVERY_S)
     finally:
         prober.stop()
+
+
+def _kind_of(overdue: Overdue) -> LaunchTrouble:
+    if overdue.by_host:
+        return LaunchTrouble.STARVED
+    return LaunchTrouble.HUNG if overdue.clock in (Clock.SILENCE, Clock.TOKENS) else LaunchTrouble.DEADLINE
 
 
 def how_it_ended(handle: ServerHandle, code: int) -> tuple[LaunchTrouble, str, int | None]:
@@ -150,7 +159,7 @@ def how_it_ended(handle: ServerHandle, code: int) -> tuple[LaunchTrouble, str, i
 
 def after_fatal_line(handle: ServerHandle, line: str) -> tuple[LaunchTrouble, str, int | None]:
     """Let a doomed server finish its traceback and exit, so that the log is whole and tells how it ended."""
-    deadline = time.monotonic() + LAST_WORDS_S
+    deadline = time.monotonic() + _LAST_WORDS_S
     while (code := handle.poll()) is None and time.monotonic() < deadline:
         time.sleep(_LOOK_EVERY_S)
     return LaunchTrouble.FATAL_LINE, line, None if code is None else how_it_ended(handle, code)[2]

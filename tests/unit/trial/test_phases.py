@@ -54,6 +54,54 @@ def test_silence_ends_a_launch_before_its_phase_would() -> None:
     assert launch.overdue_at(111) is Clock.SILENCE
 
 
+def test_an_empty_log_is_no_silence_but_its_phase_is_bounded() -> None:
+    patient = PhaseDeadlines(launch_timeout_s=1000, silence_s=100, learned={})
+    launch = Launch(patient)
+    assert launch.overdue_at(299) is None
+    assert launch.overdue_at(301) is Clock.PHASE
+
+
+def test_time_that_others_took_is_not_held_against_a_launch() -> None:
+    launch = Launch().says("importing", 5).says("loading 1", 10)
+    launch.clocks.starved(200)
+    assert launch.overdue_at(10 + 145 + 200) is None
+    assert launch.overdue_at(10 + 145 + 201) is Clock.PHASE
+
+
+def test_what_was_taken_before_a_phase_does_not_extend_it() -> None:
+    launch = Launch()
+    launch.clocks.starved(100)
+    launch.says("loading 1", 110)
+    assert launch.overdue_at(110 + 146) is Clock.PHASE
+
+
+def test_a_starved_launch_ends_at_three_times_its_limit_and_the_host_is_to_blame() -> None:
+    launch = Launch().says("loading 1", 10)
+    launch.clocks.starved(420)
+    overdue = launch.clocks.overdue(10 + 3 * 145 + 1)
+    assert overdue is not None
+    assert overdue.by_host
+    assert "other processes had the CPU" in str(overdue)
+
+
+def test_a_launch_that_had_its_time_is_to_blame_itself_however_busy_the_host() -> None:
+    launch = Launch().says("loading 1", 10)
+    launch.clocks.starved(200)
+    overdue = launch.clocks.overdue(10 + 145 + 201)
+    assert overdue is not None
+    assert not overdue.by_host
+
+
+def test_a_little_load_does_not_excuse_a_launch_that_runs_into_its_timeout() -> None:
+    chatty = Launch(PhaseDeadlines(launch_timeout_s=1000, silence_s=900, learned={}))
+    chatty.says("loading 1", 900)
+    chatty.clocks.starved(20)
+    overdue = chatty.clocks.overdue(1001)
+    assert overdue is not None
+    assert overdue.clock is Clock.LAUNCH
+    assert not overdue.by_host
+
+
 def test_any_byte_resets_the_silence_clock_but_no_other() -> None:
     launch = Launch().says("importing", 0)
     for second in range(1, 150):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -157,6 +159,22 @@ def test_a_server_that_only_talks_runs_into_its_phase_deadline(tmp_path: Path) -
         wait_ready(server, never, no_phase, impatient)
     assert failed.value.kind is LaunchTrouble.DEADLINE
     assert "phase spawn" in failed.value.observation
+
+
+@pytest.mark.slow
+def test_a_start_that_others_keep_from_the_cpu_is_blamed_on_the_host(tmp_path: Path) -> None:
+    core = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, [{core}]); os.nice(int(os.environ['NICE']))\nwhile True: pass"
+    impatient = PhaseDeadlines(launch_timeout_s=60, silence_s=1.0, learned={Phase.SPAWN: 5.0})
+    plan = rogue_plan("", argv=(sys.executable, "-S", "-c", spin), env={"NICE": "19"})
+    with subprocess.Popen([sys.executable, "-S", "-c", spin], env={"NICE": "0"}) as hog:
+        try:
+            with launch(plan, tmp_path) as server, pytest.raises(LaunchFailed) as failed:
+                wait_ready(server, never, no_phase, impatient)
+        finally:
+            hog.kill()
+    assert failed.value.kind is LaunchTrouble.STARVED
+    assert "other processes had the CPU" in failed.value.observation
 
 
 def test_a_token_from_somebody_elses_server_is_not_readiness(tmp_path: Path) -> None:

@@ -10,7 +10,12 @@ from tuner.engines.simulated.faults import PHASES, Faults, FaultSpecError, parse
 from tuner.engines.simulated.journal import Journal
 
 # Found from outside, not told by a server's log.
-SEEN_FROM_OUTSIDE = {FailureClass.WRONG_OUTPUT, FailureClass.SHORT_OUTPUT, FailureClass.LOST_WORKER}
+SEEN_FROM_OUTSIDE = {
+    FailureClass.WRONG_OUTPUT,
+    FailureClass.SHORT_OUTPUT,
+    FailureClass.LOST_WORKER,
+    FailureClass.HOST_STARVED,
+}
 
 
 def test_a_spec_has_a_name_a_place_and_options() -> None:
