@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import fmean, median
 
 from tuner.domain.probe import DEFAULT, MessageSize, ProbeReport, ProbeSetting
@@ -226,6 +226,10 @@ class _Noise:
         if self.freedom < _LEAST_FREEDOM or not default:
             return None
         center = fmean(map(math.log, runs)) - fmean(map(math.log, default))
-        t = t_quantile(1 - (1 - CONFIDENCE) / (2 * max(1, comparisons)), self.freedom)
-        half = t * math.sqrt(self.variance * (1 / len(runs) + 1 / len(default)))
+        half = _student(comparisons, self.freedom) * math.sqrt(self.variance * (1 / len(runs) + 1 / len(default)))
         return Interval(math.expm1(center), math.expm1(center - half), math.expm1(center + half))
+
+
+@cache
+def _student(comparisons: int, freedom: int) -> float:
+    return t_quantile(1 - (1 - CONFIDENCE) / (2 * max(1, comparisons)), freedom)
