@@ -227,7 +227,7 @@ class AblationPlan:
             with_it=self._winner,
             effects=effects,
             kept=kept,
-            note=setting.note or (f"inactive: {said}" if said else (why if kept else "")),
+            note="; ".join(filter(None, (setting.note, said and f"inactive: {said}", why if kept else ""))),
         )
 
     def _added(self, setting: Setting, before: Candidate, after: Candidate, results: SeriesResults) -> AblationRow:
