@@ -150,11 +150,14 @@ def _has_token(control: ControlPlane) -> bool:
 
 
 def run(bench: Bench, order: Iterator[str], out: Path | None, folder: Path) -> list[Launch]:
-    """Launch in the given order while there is time for one like the last of its kind; the first fills the caches."""
+    """Launch in the given order while there is time for one like the last of its kind; the first fills the caches.
+
+    A kind that was not launched yet is expected to take as long as the longest so far.
+    """
     done: list[Launch] = []
     needed: dict[str, float] = {}
     for number, kind in enumerate(order):
-        if bench.seconds_left < needed.get(kind, 0.0):
+        if bench.seconds_left < needed.get(kind, max(needed.values(), default=0.0)):
             break
         began = time.monotonic()
         one = bench.launch(kind, number)

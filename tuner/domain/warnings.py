@@ -29,6 +29,7 @@ class WarningCode(StrEnum):
     THROTTLED = "throttled"
     DIRTY_GPU = "dirty_gpu"
     OTHER_MACHINE = "other_machine"
+    WARM_DIFFERS = "warm_differs"
     TOO_FEW_LAUNCHES = "too_few_launches"
     INACTIVE_KNOB = "inactive_knob"
     WINNER_AT_EDGE = "winner_at_edge"
@@ -125,6 +126,10 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.OTHER_MACHINE: (
         "launches ran on different machines or software",
         "compare only launches of the same machine: confirm the candidates on one",
+    ),
+    WarningCode.WARM_DIFFERS: (
+        "warm launches of the baseline do not measure what plain ones do, beyond noise",
+        "search again with --no-warm, unless the baseline itself drifted meanwhile",
     ),
     WarningCode.TOO_FEW_LAUNCHES: (
         "a configuration on the front was launched fewer than three times",

@@ -17,6 +17,7 @@ from tuner.domain.values import Value, same, spell
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
 from tuner.study.verdict import BASELINE_PURPOSES
+from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
 from tuner.trial.gpu import SLACK_MIB
 from tuner.trial.statistics import drift
@@ -45,6 +46,7 @@ def warnings_of(space: Space, attempts: Sequence[AttemptRecord], front: Front) -
         *_output(space, measured),
         *_machine(measured),
         *_noise(space, measured),
+        *warm_difference(space, measured),
         *_front(space, front),
         *_inactive(measured, front),
         *_levels(measured),

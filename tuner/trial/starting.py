@@ -13,6 +13,9 @@ from tuner.trial.hostlocks import HostLock
 from tuner.trial.process import ServerHandle, launch
 from tuner.trial.warm import ColdError, WarmParents
 
+WARM_NOTE = "launch: warm"
+_PLAIN_NOTE = "launch: plain"
+
 # One worker process, one set of parents; they end with it.
 _PARENTS = WarmParents()
 
@@ -37,9 +40,9 @@ def start_server(
     # The parent's log lies beside the attempts, and may be the first file of its trial.
     run_dir.mkdir(parents=True, exist_ok=True)
     if not request.warm:
-        return launch(plan, run_dir, holds=holds, gpus=gpus), "launch: plain"
+        return launch(plan, run_dir, holds=holds, gpus=gpus), _PLAIN_NOTE
     try:
         parent = _PARENTS.parent_for(plan, definition.warm, run_dir.parent / f"warm-{plan.engine}.log")
-        return launch(plan, run_dir, holds=holds, gpus=gpus, warm=parent), "launch: warm"
+        return launch(plan, run_dir, holds=holds, gpus=gpus, warm=parent), WARM_NOTE
     except ColdError as error:
-        return launch(plan, run_dir, holds=holds, gpus=gpus), f"launch: plain ({error})"
+        return launch(plan, run_dir, holds=holds, gpus=gpus), f"{_PLAIN_NOTE} ({error})"

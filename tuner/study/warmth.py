@@ -1,0 +1,47 @@
+"""Do servers that were forked from a warm process measure as plain ones do?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Purpose
+from tuner.domain.warnings import Caution, WarningCode
+from tuner.study.series import measured_value
+from tuner.study.verdict import BASELINE_PURPOSES
+from tuner.trial.starting import WARM_NOTE
+from tuner.trial.statistics import ratio_interval
+
+_WRONG = 0.05
+"""Probability of a false alarm, over all objectives and engines together (Bonferroni)."""
+
+
+def warm_difference(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator[Caution]:
+    """Where warm launches of a baseline differ from its plain ones beyond the noise between launches.
+
+    Only baselines are compared: search launched them warm, the confirmation plainly, and nobody chose them for a good
+    result, as finalists were. Welch's interval of the ratio, on logarithms.
+    """
+    confidence = 1 - _WRONG / (len(space.goals) * len(space.engines))
+    for engine in space.engines:
+        own = [a for a in attempts if a.candidate.engine == engine]
+        key = next((a.candidate.fingerprint for a in own if a.purpose in BASELINE_PURPOSES), None)
+        same = [a for a in own if a.candidate.fingerprint == key and a.report is not None]
+        warm = [a for a in same if a.report is not None and WARM_NOTE in a.report.notes]
+        plain = [a for a in same if a not in warm and a.purpose in {*BASELINE_PURPOSES, Purpose.CONFIRM}]
+        found = []
+        for goal in space.goals:
+            at = (goal.metric, goal.level)
+            values = [
+                [v for a in group if (v := measured_value(a, at)) is not None and v > 0] for group in (warm, plain)
+            ]
+            interval = ratio_interval(*values, confidence)
+            if interval is not None and not interval.low <= 0 <= interval.high:
+                found.append(f"{goal.label}: {interval.center:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]")
+        if found:
+            yield Caution(
+                WarningCode.WARM_DIFFERS,
+                f"{engine}: warm against plain {', '.join(found)} ({len(warm)} and {len(plain)} launches)",
+                tuple(sorted({a.trial for a in warm})),
+            )
