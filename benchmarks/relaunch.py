@@ -17,7 +17,7 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle
@@ -149,16 +149,22 @@ def _has_token(control: ControlPlane) -> bool:
     return True
 
 
-def run(bench: Bench, order: Iterator[str], out: Path | None, folder: Path) -> list[Launch]:
-    """Launch in the given order while there is time for one like the last of its kind; the first fills the caches.
+def run(bench: Bench, order: Iterable[str], out: Path | None, folder: Path) -> list[Launch]:
+    """Launch in the given order; the first fills the caches and is not counted.
 
-    A kind that was not launched yet is expected to take as long as the longest so far.
+    A kind is left out when the time that is left is less than its last launch took, or the longest launch if it had
+    none; once no kind fits any more, it is over.
     """
     done: list[Launch] = []
     needed: dict[str, float] = {}
-    for number, kind in enumerate(order):
+    too_long: set[str] = set()
+    number = 0
+    for kind in order:
         if bench.seconds_left < needed.get(kind, max(needed.values(), default=0.0)):
-            break
+            too_long.add(kind)
+            if too_long >= {*needed, kind}:
+                break
+            continue
         began = time.monotonic()
         one = bench.launch(kind, number)
         needed[kind] = time.monotonic() - began
@@ -169,6 +175,7 @@ def run(bench: Bench, order: Iterator[str], out: Path | None, folder: Path) -> l
             shutil.copy(folder / f"{number}-{kind}" / LOG, out / f"{number}-{kind}.log")
         if number and not one.failure:
             done.append(one)
+        number += 1
     return done
 
 
