@@ -1,0 +1,127 @@
+"""What forbids a fork and what does not, with small libraries in place of NVIDIA's."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tuner.domain.launch import LaunchPlan
+from tuner.engines.definition import Warm
+from tuner.trial import forkable
+from tuner.trial.warm import ColdError, WarmParent, WarmParents
+
+WARM = Warm(modules=("engine",))
+CUDA = "int cuDeviceGetCount(int *count) { *count = 2; return %d; }"
+# Counts its users and keeps a file open for them, as NVML does with its devices.
+NVML = """
+#include <fcntl.h>
+#include <unistd.h>
+static int users, file;
+int nvmlInit(void) { if (!users++) file = open("%s", O_RDONLY); return 0; }
+int nvmlShutdown(void) { if (!users) return 1; if (!--users) close(file); return 0; }
+"""
+THREAD = """
+#define _GNU_SOURCE
+#include <pthread.h>
+#include <unistd.h>
+static pthread_t pump;
+static void *work(void *unused) { for (;;) pause(); }
+static void stop(void) { pthread_cancel(pump); pthread_join(pump, 0); }
+static void start(void) { pthread_create(&pump, 0, work, 0); pthread_setname_np(pump, "pump"); }
+__attribute__((constructor)) static void load(void) { start(); %s; }
+"""
+ENGINE = "import ctypes\nlibrary = ctypes.CDLL({library!r})\n{more}"
+
+needs_compiler = pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+
+
+def parent_with(
+    folder: Path, name: str, source: str, parents: WarmParents, more: str = "", warm: Warm = WARM
+) -> WarmParent:
+    """The warm parent of an engine that loads a library from a source."""
+    (folder / "library.c").write_text(source)
+    library = folder / name
+    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", library, folder / "library.c", "-pthread"], check=True)
+    (folder / "engine.py").write_text(ENGINE.format(library=str(library), more=more))
+    program = folder / "serve"
+    program.write_text(f"#!{sys.executable}\nimport engine\n")
+    plan = LaunchPlan("toy", (str(program),), {"PYTHONPATH": str(folder)}, "127.0.0.1", 1)
+    return parents.parent_for(plan, warm, folder / "warm.log")
+
+
+@pytest.fixture
+def parents() -> Iterator[WarmParents]:
+    kept = WarmParents()
+    yield kept
+    kept.close()
+
+
+@needs_compiler
+def test_cuda_that_is_only_loaded_forbids_nothing(tmp_path: Path, parents: WarmParents) -> None:
+    assert parent_with(tmp_path, "libcuda.so.1", CUDA % 3, parents).is_alive
+
+
+@needs_compiler
+def test_cuda_that_is_initialised_forbids_forks(tmp_path: Path, parents: WarmParents) -> None:
+    with pytest.raises(ColdError, match="CUDA is initialised"):
+        parent_with(tmp_path, "libcuda.so.1", CUDA % 0, parents)
+
+
+@needs_compiler
+def test_nvml_is_shut_down_for_all_of_its_users(tmp_path: Path, parents: WarmParents) -> None:
+    device = tmp_path / "device"
+    device.touch()
+    more = "library.nvmlInit()\nlibrary.nvmlInit()"
+    parent = parent_with(tmp_path, "libnvidia-ml.so.1", NVML % device, parents, more)
+    files = {str(entry.readlink()) for entry in Path(f"/proc/{parent.process.pid}/fd").iterdir()}
+    assert str(device) not in files
+    assert any(path.endswith("warm.log") for path in files)
+
+
+@needs_compiler
+def test_a_thread_of_a_library_forbids_forks_unless_it_is_known_to_be_ready(
+    tmp_path: Path, parents: WarmParents
+) -> None:
+    with pytest.raises(ColdError, match=r"1 threads of a library run \(pump\)"):
+        parent_with(tmp_path, "libpump.so", THREAD % "", parents)
+    ready = WARM.model_copy(update={"ready_threads": ("pump",)})
+    assert parent_with(tmp_path, "libpump.so", THREAD % "", parents, warm=ready).is_alive
+
+
+@needs_compiler
+def test_a_library_that_ends_its_threads_before_a_fork_forbids_nothing(tmp_path: Path, parents: WarmParents) -> None:
+    assert parent_with(tmp_path, "libpump.so", THREAD % "pthread_atfork(stop, 0, 0)", parents).is_alive
+
+
+def test_nvml_left_open_is_no_reason_and_cuda_s_device_is_named_with_the_module_that_opened_it() -> None:
+    nvml = {3: "/dev/null", 5: "/dev/nvidiactl", 6: "/dev/nvidia0", 7: "/dev/nvidia11"}
+    assert forkable.unfit(nvml, {}, ready_threads=threads_here()) == []
+    cuda = {**nvml, 8: "/dev/nvidia-uvm"}
+    assert forkable.unfit(cuda, {"/dev/nvidia-uvm": "engine.kernels"}, ready_threads=threads_here()) == [
+        "/dev/nvidia-uvm is open since engine.kernels was imported"
+    ]
+
+
+def threads_here() -> set[str]:
+    """Native threads that this test process has of its own."""
+    return {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
+
+
+def test_who_opens_a_device_is_noted_with_the_module_that_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "nvidiactl"
+    device.touch()
+    (tmp_path / "probing.py").write_text(f"kept = open({str(device)!r})\nimport json.tool\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(forkable, "_DEVICES", (str(device),))
+    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
+    with forkable.DeviceWatch() as watch:
+        import probing  # type: ignore[import-not-found]
+    probing.kept.close()
+    assert watch.opened_by == {str(device): "probing"}
