@@ -56,8 +56,11 @@ def _flag_arguments(name: str, value: FlagValue, catalogue: FlagCatalogue, *, sp
     kind = spec.kind if spec is not None else "switch" if isinstance(value, bool) else "value"
     if isinstance(value, bool) and kind == "switch":
         return [name] if value else []
-    if isinstance(value, bool) and kind == "toggle":
-        return [name] if value else [f"--no-{name.removeprefix('--')}"]
+    if isinstance(value, bool) and spec is not None and kind == "toggle":
+        if value:
+            return [name]
+        # The opposite of a spelling that turns the toggle off (`--no-x`, `--disable-x`) is the toggle itself.
+        return [spec.name if catalogue.negates(name) else f"--no-{spec.name.removeprefix('--')}"]
     text = spell_number(value)
     if split:
         return [name, *text.split()]

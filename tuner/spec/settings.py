@@ -112,6 +112,11 @@ def _check_flag_knob(engine: str, catalogue: FlagCatalogue, knob: Knob, place: P
     spec, landing = resolve_flag(catalogue, str(knob.flag), knob.key)
     if not _check_name(engine, catalogue, str(knob.flag), (*place, "flag"), findings) or spec is None:
         return
+    if catalogue.negates(str(knob.flag)):
+        # Baseline commands and servers speak of the toggle itself; they would give the opposite value to this knob.
+        hint = f"write `flag: {spec.name}`, and `inverted: true` where the knob means the opposite"
+        findings.error((*place, "flag"), f"{knob.flag} only turns {spec.name} off", hint)
+        return
     if landing.key is not None and spec.kind != "json" and spec.type not in (None, "str", "json"):
         findings.error((*place, "key"), f"{spec.name} takes no JSON value, so it has no key {landing.key}")
         return

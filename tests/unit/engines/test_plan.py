@@ -19,6 +19,7 @@ FLAGS = [
     {"name": "--tp-size", "aliases": ["--tp"], "kind": "value", "type": "int", "choices": None, "default": 1},
     {"name": "--disable-graphs", "aliases": [], "kind": "switch", "type": None, "choices": None, "default": False},
     {"name": "--async-scheduling", "aliases": [], "kind": "toggle", "type": None, "choices": None, "default": None},
+    {"name": "--disable-all-reduce", "kind": "toggle", "default": False, "off": ["--enable-all-reduce"]},
     {"name": "--graph-bs", "aliases": [], "kind": "list", "type": "int", "choices": None, "default": None},
     {
         "name": "--compilation-config",
@@ -71,6 +72,30 @@ def test_a_flag_is_spelled_by_its_kind(knob: dict[str, object], value: object, e
     values = [None if v == "unset" else v for v in knob["values"]] if "values" in knob else None  # type: ignore[attr-defined]
     found = plan({"k": {**knob, **({"values": values} if values is not None else {})}}, {"k": value})
     assert settings_of(found) == expected
+
+
+@pytest.mark.parametrize(
+    ("flag", "value", "expected"),
+    [
+        ("--async-scheduling", True, "--async-scheduling"),
+        ("--async-scheduling", False, "--no-async-scheduling"),
+        ("--async", False, "--no-async-scheduling"),
+        ("--no-async-scheduling", True, "--no-async-scheduling"),
+        ("--no-async-scheduling", False, "--async-scheduling"),
+        ("--disable-all-reduce", False, "--no-disable-all-reduce"),
+        ("--enable-all-reduce", True, "--enable-all-reduce"),
+        ("--enable-all-reduce", False, "--disable-all-reduce"),
+    ],
+)
+def test_a_fixed_toggle_is_turned_on_or_off_in_a_spelling_that_the_engine_has(
+    flag: str, value: bool, expected: str
+) -> None:
+    definition = EngineDefinition.model_validate({"name": "toy", "title": "Toy", "command": ["toy"]})
+    space = Space.model_validate({"name": "s", "model": "m", "engines": {"toy": {}}})
+    found = build_plan(
+        definition, CATALOGUE, space, Candidate.of(space, "toy", {}), FixedSettings({flag: value}), PLACE
+    )
+    assert settings_of(found) == [expected]
 
 
 def test_an_environment_knob_becomes_a_variable_and_a_switch_is_one_or_zero() -> None:

@@ -38,6 +38,10 @@ def knob(text: str) -> str:
         ),
         (knob("values: ['1 b'], split: on, flag: --sizes, default: '1 b'"), "--sizes takes an integer, not b"),
         (knob("values: [1], flag: --max-running, key: x"), "takes no JSON value, so it has no key x"),
+        (
+            knob("switch: on, flag: --no-caching, default: off"),
+            "knobs.a.flag: --no-caching only turns --caching off (write `flag: --caching`, and `inverted: true` where",
+        ),
         (knob("values: [1], flag: --port"), "tuner sets --port itself"),
         (
             knob("values: [1], env: NCCL_NVLS_ENABLE"),
@@ -74,6 +78,8 @@ def test_what_the_engine_does_not_take(errors: Errors, text: str, problem: str) 
         knob("values: [unset, '1 2 4'], split: on, flag: --sizes"),
         knob("switch: on, flag: --disable-own, inverted: on"),
         knob("switch: on, flag: --caching, default: on"),
+        knob("switch: on, flag: --caching, inverted: on, default: off"),
+        "engines: {engine: {flags: {--no-caching: on}}}\n",
         knob("values: [unset, FULL], flag: --config-json, key: graphs.mode"),
         knob("values: [unset, FULL], flag: -cj.graphs"),
         knob("float: {low: 0.5, high: 0.9, unset: on}, flag: --memory"),
