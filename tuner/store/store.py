@@ -1,6 +1,6 @@
 """The store: every question and every change that the rest of tuner has for the database.
 
-It has two halves, `Studies` and `Attempts`; this module opens it.
+Its parts are `Studies`, `Attempts` and `Probes`; this module opens it.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Self
 from tuner.store.attempts import Attempts
 from tuner.store.database import PATIENCE_S, Database
 from tuner.store.migrate import prepare
+from tuner.store.probes import Probes
 from tuner.store.studies import Studies
 from tuner.store.urls import default_url, parse_url, shown
 
@@ -44,7 +45,7 @@ def open_store(
     return Store(database, clock)
 
 
-class Store(Studies, Attempts):
+class Store(Studies, Attempts, Probes):
     """What is remembered. Every method raises StorageError when the database stays out of reach.
 
     Make one with `open_store`; it is a context manager.

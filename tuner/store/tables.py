@@ -197,6 +197,17 @@ class ExportRow(Base):
     created_at: Mapped[float]
 
 
+class ProbeRow(Base):
+    """What the all-reduce probe of a study measured."""
+
+    __tablename__ = "tuner_probe"
+
+    id: Mapped[int] = mapped_column(primary_key=True)
+    study_id: Mapped[int] = mapped_column(ForeignKey("tuner_study.id", ondelete="CASCADE"), unique=True)
+    report: Mapped[Document] = mapped_column(CleanDocument, nullable=False)
+    recorded_at: Mapped[float]
+
+
 WHOLE_REPORT = (
     undefer_group(_REPORT),
     selectinload(AttemptRow.levels).selectinload(LevelRow.measurements),

@@ -1,4 +1,4 @@
-"""What the two halves of the store share: a database, a clock, and how a study is found by its name."""
+"""What the parts of the store share: a database, a clock, and how a study is found by its name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tuner.store.tables import StudyRow
 
 
 class Transactions:
-    """Base of the store's halves. Each public method is one transaction.
+    """Base of the store's parts. Each public method is one transaction.
 
     A change that is asked for twice is made once, so that a transaction whose commit was cut off can run again.
     """
