@@ -205,7 +205,7 @@ class Budget(BaseModel):
 
 
 class Space(BaseModel):
-    """A whole space file."""
+    """A whole space file; `probe` asks for an all-reduce probe before the first launch."""
 
     model_config = FILE_MODEL
 
@@ -222,6 +222,7 @@ class Space(BaseModel):
     limits: tuple[Limit, ...] = ()
     budget: Budget = Budget()
     output_check: OutputCheck = OutputCheck()
+    probe: bool = False
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

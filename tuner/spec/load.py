@@ -25,7 +25,7 @@ from tuner.spec.settings import check_settings
 from tuner.spec.shape import read_space
 
 SUFFIXES = (".yaml", ".yml")
-_NOT_IN_HASH = {"description", "budget"}
+_NOT_IN_HASH = {"description", "budget", "probe"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +115,7 @@ def list_spaces() -> tuple[Path, ...]:
 
 
 def space_hash(space: Space) -> str:
-    """sha256 over what decides the meaning of a trial; description and budget may change between runs of a study."""
+    """sha256 over what decides the meaning of a trial: all but what may change between runs of a study."""
     content = space.model_dump(mode="json", by_alias=True, exclude=_NOT_IN_HASH)
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 

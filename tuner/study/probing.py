@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.domain.probe import ProbeReport
+from tuner.domain.probe import Backend, ProbeReport
 from tuner.domain.space import Space
+from tuner.domain.trial import Purpose
+from tuner.domain.values import Assignment
 from tuner.engines.catalogue import catalogues
 from tuner.engines.definition import load_definition
-from tuner.errors import UsageError
+from tuner.errors import MachineUnfit, UsageError
+from tuner.probe.advice import advice
+from tuner.probe.priors import first_candidate
 from tuner.probe.probe import USUAL_SECONDS, ProbeRequest, run_probe
 from tuner.probe.settings import usual_space
+from tuner.search.base import Search
 from tuner.spec import load_space
+from tuner.store import Store
+from tuner.study.events import Noted, StudyEvent
+from tuner.study.stopping import StopSwitch
+
+_HEARTBEAT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,3 +82,88 @@ def _first_real(space: Space) -> str:
     if not real:
         raise UsageError("the probe needs a real engine, and the space has simulated ones only")
     return real[0]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    """The probe as the first step of a study.
+
+    Attributes:
+        study: its name.
+        space: as stored.
+        gpus: GPUs per launch.
+        folder: for the probe's files.
+        elsewhere: trials run on other machines, of which a probe here says nothing.
+    """
+
+    study: str
+    space: Space
+    gpus: int
+    folder: Path
+    elsewhere: bool = False
+
+
+def probe_first(
+    step: FirstStep,
+    store: Store,
+    *,
+    stop: StopSwitch,
+    notify: Callable[[StudyEvent], None],
+    keep_lease: Callable[[], object],
+) -> ProbeReport | None:
+    """What the study's probe measured: stored already, or measured now, before the first launch.
+
+    Args:
+        step: of which study.
+        store: where it is stored.
+        stop: the user's switch; a probe that is stopped is not stored.
+        notify: gets what the probe says.
+        keep_lease: called every few seconds meanwhile.
+
+    Raises:
+        MachineUnfit: NCCL does not work on this machine.
+        UsageError: the space has simulated engines only.
+    """
+    known = store.probe(step.study)
+    if known is not None or not step.space.probe or store.attempts(step.study):
+        return known
+    if step.elsewhere:
+        notify(Noted("no all-reduce probe: trials run on other machines than this one"))
+        return None
+    notify(Noted(f"all-reduce probe, about {USUAL_SECONDS / 60:.0f} minutes"))
+    heart = _Heartbeat(keep_lease)
+
+    def is_stopped() -> bool:
+        heart.beat()
+        return stop.urgency > 0
+
+    request = ProbeRequest(step.space, _first_real(step.space), step.folder, ranks=step.gpus or None)
+    report = run_probe(request, is_cancelled=is_stopped)
+    if stop.urgency > 0:
+        return None
+    store.record_probe(step.study, report)
+    for sentence in advice(report):
+        notify(Noted(f"probe: {sentence}"))
+    if report.backend is Backend.NCCL and not report.works:
+        raise MachineUnfit(advice(report)[0], hint=f"see {step.folder}, or start with --no-probe to try all the same")
+    return report
+
+
+def queue_best(search: Search, space: Space, report: ProbeReport, baseline: Assignment) -> None:
+    """Have the setting that the probe found best launched right after the baselines."""
+    candidate = first_candidate(space, report, baseline)
+    if candidate is not None:
+        search.enqueue(candidate, Purpose.SEARCH)
+
+
+class _Heartbeat:
+    """Calls something now and then."""
+
+    def __init__(self, call: Callable[[], object]) -> None:
+        self._call = call
+        self._next = 0.0
+
+    def beat(self) -> None:
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + _HEARTBEAT_S
+            self._call()
