@@ -26,26 +26,27 @@ def verify_knobs(
 ) -> None:
     """Launch a configuration once more with NCCL's own log on, and say which of its settings act.
 
-    The launch is not measured and does not enter the study. Exit code 3: the launch failed.
+    What is found is kept with the study: reports, ablations and the search take it into account. The launch gives no
+    number. Exit code 3: the launch failed.
     """
     from tuner.domain.front import DEFAULT_PICK
     from tuner.export.standings import front_of
     from tuner.store import open_store
     from tuner.study.session import prepare_resume, runs_root
-    from tuner.study.verify_knobs import verify_knobs as run
+    from tuner.study.verify_knobs import verify_and_record
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
         number = front_of(record.space, attempts).pick(DEFAULT_PICK).trial if trial is None else trial
         prepared = prepare_resume(store, name, other_machine=True)
-    found = run(
-        record.space,
-        _of_trial(attempts, name, number).candidate,
-        _folder(runs_root(name, attempts), number),
-        trial=number,
-        gpus=prepared.gpus,
-        notify=lambda event: console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False),
-    )
+        found = verify_and_record(
+            prepared,
+            store,
+            _of_trial(attempts, name, number).candidate,
+            _folder(runs_root(name, attempts), number),
+            storage_url=storage,
+            notify=lambda event: console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False),
+        )
     if as_json:
         print_json(_document(name, number, found))
     else:

@@ -123,11 +123,20 @@ class Activity(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class KnobActivity:
-    """What the running server says about one knob."""
+    """What the running server says about one knob.
+
+    Attributes:
+        knob: knob name.
+        state: whether its setting took effect.
+        reason: why that is believed; empty where the server simply reports the value.
+        rests_on: other knobs whose values alone decide it, whatever value this knob has; empty when nothing does, None
+            when that is not known.
+    """
 
     knob: str
     state: Activity
     reason: str = ""
+    rests_on: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,7 @@ def knob_activity(
             continue
         knob = knobs[name]
         if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
-            found.append(KnobActivity(name, Activity.INACTIVE, reason))
+            found.append(KnobActivity(name, Activity.INACTIVE, reason, rests_on=()))
             continue
         asked = (not value) if knob.inverted else value
         running = [item for spelling in _names(knob, catalogue) for item in reported.get(spelling, ())]

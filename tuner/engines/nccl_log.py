@@ -23,8 +23,12 @@ _CALL = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
 _SYMMETRIC = re.compile(r"NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\S+)")
 _CHANNELS = re.compile(r"NCCL INFO (\d+) coll channels")
 _BACKENDS = re.compile(r"Using \[([^\]]*)\] all-reduce backends \(in dispatch order\)")
-# vLLM's own all-reduce says so in these words when it steps aside.
-_STEPS_ASIDE = "Custom allreduce is disabled because"
+# SGLang's second own all-reduce, once it is set up (custom_all_reduce_v2.py, rank 0); its first one says nothing.
+_SGLANG_OWN = "All Reduce config: symmetric_memory"
+# How the own all-reduces say that they step aside, in both engines (custom_all_reduce*.py, parallel_state.py).
+_STEPS_ASIDE = re.compile(
+    r"Custom ?all_?reduce(V2)? is disabled (because|due)|Setup Custom allreduce failed with", re.I
+)
 _NCCL_BACKENDS = frozenset({"PYNCCL", "NCCL", "NCCL_SYMM_MEM"})
 
 # Variables that choose among NCCL's own algorithms; the others shape transport or memory.
@@ -58,6 +62,15 @@ class NcclReading:
     variables: Mapping[str, str] = field(default_factory=dict)
     calls: tuple[Call, ...] = ()
     channels: int | None = None
+
+    @property
+    def logs_calls(self) -> bool:
+        """Whether this version of NCCL logs every call; taken for granted where it does not say its version."""
+        return self.version is None or self.version[:2] >= CALLS_SINCE
+
+    def is_bypassed(self, sizes: Iterable[int]) -> bool:
+        """Whether all-reduces of these sizes (bytes) never came to NCCL."""
+        return self.logs_calls and not self.all_reduces(sizes)
 
     def all_reduces(self, sizes: Iterable[int]) -> tuple[Call, ...]:
         """All-reduce calls of these sizes (bytes)."""
@@ -95,12 +108,15 @@ def decode_sizes(hidden_size: int, batches: Iterable[int], *, element_bytes: int
 def own_all_reduce(lines: Iterable[str]) -> str | None:
     """The engine's own all-reduce that comes before NCCL's, by its log; None when there is none, or it does not say.
 
-    vLLM names its backends in order; when the first is not NCCL, messages up to its size limit bypass NCCL.
+    vLLM names its backends in order; when the first is not NCCL, messages up to its size limit bypass NCCL. SGLang's
+    own one comes first whenever it could be set up.
     """
     first: str | None = None
     for line in lines:
-        if _STEPS_ASIDE in line:
+        if _STEPS_ASIDE.search(line):
             return None
+        if _SGLANG_OWN in line:
+            first = "custom all-reduce"
         if found := _BACKENDS.search(line):
             names = [name.strip(" '\"") for name in found[1].split(",")]
             first = names[0] if names and names[0] not in _NCCL_BACKENDS else None
@@ -124,7 +140,8 @@ def variable_activity(
     read = reading.variables[name]
     if name not in _CHOICES and read != asked:
         return Activity.INACTIVE, f"asked {asked}, NCCL understood {read}"
-    if reading.version is not None and reading.version[:2] < CALLS_SINCE:
+    if not reading.logs_calls:
+        assert reading.version is not None, "only a version says that calls are not logged"
         return Activity.UNKNOWN, f"NCCL read it; version {'.'.join(map(str, reading.version))} logs no calls"
     calls = reading.all_reduces(sizes)
     if not calls:

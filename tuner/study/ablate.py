@@ -14,13 +14,14 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, Effect, Finding
 from tuner.domain.study import AttemptRecord, StudyRecord
-from tuner.domain.trial import Activity, Purpose
+from tuner.domain.trial import Purpose
 from tuner.domain.values import Value, same
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import holm
 from tuner.study.launches import Done
 from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_block, rounds_begun
 from tuner.study.settings import Setting, mixed, settings_between
+from tuner.study.silence import inactive_knobs
 
 _NOTHING = "no setting has a measurable effect"
 
@@ -51,7 +52,7 @@ class AblationPlan:
         self._winner = winner
         self._rounds = rounds
         self._settings = settings_between(record.space, baseline, winner)
-        self._inactive = _inactive_knobs(attempts, winner)
+        self._inactive = inactive_knobs(attempts, winner)
 
     @property
     def launches(self) -> int:
@@ -255,21 +256,6 @@ class AblateAgenda:
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
         """See `tuner.study.launches.Agenda.next`."""
         return self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
-
-
-def _inactive_knobs(attempts: Sequence[AttemptRecord], winner: Candidate) -> dict[str, str]:
-    """Knob → why the winner's running servers said that it does not act; one that acted anywhere is left out."""
-    said: dict[str, str] = {}
-    acted: set[str] = set()
-    for attempt in attempts:
-        if attempt.report is None or attempt.candidate.fingerprint != winner.fingerprint:
-            continue
-        for item in attempt.report.activity:
-            if item.state is Activity.INACTIVE:
-                said[item.knob] = item.reason
-            elif item.state is Activity.ACTIVE:
-                acted.add(item.knob)
-    return {knob: reason for knob, reason in said.items() if knob not in acted}
 
 
 def _failed(series: Sequence[AttemptRecord], candidate: Candidate) -> bool:

@@ -172,7 +172,7 @@ class Launches:
     def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord]) -> None:
         """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise."""
         last = launches[-1] if launches else None
-        if last is None and proposal.purpose in _AGENDA_PURPOSES:
+        if proposal.purpose is Purpose.VERIFY or (last is None and proposal.purpose in _AGENDA_PURPOSES):
             self._search.abandon(proposal.trial)
             return
         proposal = replace(proposal, why="redone after an interruption", block=None if last is None else last.block)

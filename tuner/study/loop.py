@@ -9,11 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.outcome import Phase
+from tuner.domain.outcome import Failure, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import Purpose
 from tuner.execution.base import Executor
-from tuner.search.base import Infeasible, Proposal, Search, SpaceExhausted
+from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
 from tuner.store import Store
 from tuner.study.ablate import AblateAgenda, AblationPlan
 from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent
@@ -21,6 +21,7 @@ from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import Agenda, Done, Launches, StudyEnd
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.series import SERIES_PURPOSES
+from tuner.study.silence import Silent, silent_settings, without_silent
 from tuner.study.stopping import Spent, StopSwitch, Stopwatch, spent_reason
 
 _MAX_ANSWERED = 20
@@ -194,25 +195,46 @@ class SearchAgenda:
     def _committed(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Spent:
         """What is spent, in hand, or kept for the confirmation: as many launches as are left of it, of usual length."""
         spent = self._spent(attempts)
-        confirmed = len({a.trial for a in attempts if a.told and a.purpose in SERIES_PURPOSES})
-        searched = spent.trials - confirmed + len(in_hand)
+        beside = SERIES_PURPOSES | {Purpose.VERIFY}
+        counted = len({a.trial for a in attempts if a.told and a.purpose in beside})
+        searched = spent.trials - counted + len(in_hand)
         more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
         return Spent(searched + self._reserved, spent.hours * more, spent.gpu_hours * more)
 
     def _ask(self, attempts: list[AttemptRecord]) -> Proposal:
-        """A proposal that is worth a launch: values that were set aside are answered from memory.
+        """A proposal that is worth a launch: what was set aside, or does nothing, is answered from memory.
 
-        A sampler that asks for them again and again is believed in the end.
+        A sampler that asks for such things again and again is believed in the end.
         """
-        memory = memory_of(attempts)
+        memory, silent = memory_of(attempts), silent_settings(attempts)
         for _ in range(_MAX_ANSWERED):
             proposal = self._search.ask()
-            aside = next((a for a in memory.set_aside if a.covers(proposal.candidate)), None)
-            if aside is None or proposal.purpose is not Purpose.SEARCH:
+            if proposal.purpose is not Purpose.SEARCH:
                 return proposal
-            self._search.tell(proposal.trial, Infeasible(aside.failure_class))
-            self._notify(Noted(f"trial {proposal.trial} was not launched: {aside}"))
+            if aside := next((a for a in memory.set_aside if a.covers(proposal.candidate)), None):
+                self._search.tell(proposal.trial, Infeasible(aside.failure_class))
+                self._notify(Noted(f"trial {proposal.trial} was not launched: {aside}"))
+                continue
+            baseline = self._baselines[proposal.candidate.engine]
+            plain, idle = without_silent(self._space, proposal.candidate, baseline, silent)
+            if not idle:
+                return proposal
+            self._launch_instead(plain, idle, proposal, attempts)
         return self._search.ask()
+
+    def _launch_instead(
+        self, plain: Candidate, idle: tuple[Silent, ...], proposal: Proposal, attempts: list[AttemptRecord]
+    ) -> None:
+        """Answer a proposal that runs the same server as a plainer one, and queue that if it was never launched."""
+        told = "; ".join(map(str, idle))
+        launched = [a for a in attempts if a.candidate.fingerprint == plain.fingerprint]
+        outcome = next((a.report.outcome for a in reversed(launched) if a.report is not None), None)
+        unmeasured = Partial(tuple(None for _ in self._space.goals), told)
+        verdict = Infeasible(outcome.failure_class) if isinstance(outcome, Failure) else unmeasured
+        self._search.tell(proposal.trial, verdict)
+        if not launched:
+            self._search.enqueue(plain, Purpose.SEARCH)
+        self._notify(Noted(f"trial {proposal.trial} was not launched: {told}"))
 
     def _enqueue_second_chances(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
         """Before the search ends, try what was set aside once more, the least certain first."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import MeasuredInPart
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
-from tuner.domain.trial import KnobActivity, Purpose, TrialEvent, TrialReport, TrialRequest
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialEvent, TrialReport, TrialRequest
 from tuner.domain.values import spell
 from tuner.domain.workload import Workload
+from tuner.engines.definition import load_definition
 from tuner.engines.nccl_log import (
     NcclReading,
     decode_sizes,
@@ -22,12 +25,21 @@ from tuner.engines.nccl_log import (
     variable_activity,
     verification_env,
 )
+from tuner.search.base import Search
+from tuner.search.study import open_search
+from tuner.store import Store, default_url, driver_url
+from tuner.store.owner import this_process
+from tuner.study.launches import LEASE_S
+from tuner.study.session import Prepared
 from tuner.trial.logfile import first_lines
 from tuner.trial.process import LOG
 from tuner.trial.runner import run_trial
 
 _SMALL_MESSAGE_BYTES = 1 << 20
 """Where the model's width is unknown: all-reduces up to this size count as those of decode steps."""
+
+
+_WHY_NO_NUMBER = "launched to see which settings act, with NCCL's log on"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,13 +50,87 @@ class KnobCheck:
         activity: every knob that the configuration sets.
         nccl: what NCCL said; empty where no process loaded it.
         own: the engine's own all-reduce that comes first, if its log names one.
-        failure: why the launch failed, or None.
+        report: what the worker reported, with this activity and without a number: the log slows the server down.
     """
 
     activity: tuple[KnobActivity, ...]
     nccl: NcclReading
     own: str | None
-    failure: Failure | None = None
+    report: TrialReport
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why the launch failed, or None."""
+        return self.report.outcome if isinstance(self.report.outcome, Failure) else None
+
+
+def verify_and_record(
+    prepared: Prepared,
+    store: Store,
+    candidate: Candidate,
+    run_dir: Path,
+    *,
+    storage_url: str | None,
+    notify: Callable[[TrialEvent], None] = lambda event: None,
+) -> KnobCheck:
+    """Check a configuration of a study, and keep what was found with the study, as a launch without a number.
+
+    Args:
+        prepared: the study; nobody may be running it.
+        store: where it is stored.
+        candidate: the configuration.
+        run_dir: folder for the launch's files.
+        storage_url: of the database, as the user gave it; None for the default.
+        notify: called with every step.
+
+    Raises:
+        StudyError: the study is being run.
+        MachineUnfit: engine or GPUs are missing.
+    """
+    record, owner = prepared.record, this_process()
+    budget = record.space.budget
+    store.acquire_coordinator(record.name, owner, budget.launch_timeout_s + budget.benchmark_timeout_s + LEASE_S)
+    try:
+        check = verify_knobs(record.space, candidate, run_dir, gpus=prepared.gpus, notify=notify)
+        if check.failure is None:
+            search = open_search(
+                record.space,
+                storage_url=driver_url(storage_url or default_url()),
+                study_name=record.name,
+                baselines=prepared.baselines,
+                seed=record.seed,
+                sampler=record.sampler,
+                patience=store.patiently,
+            )
+            record_check(store, search, record.name, candidate, run_dir, check)
+        return check
+    finally:
+        store.release_coordinator(record.name, owner)
+
+
+def record_check(
+    store: Store, search: Search, study: str, candidate: Candidate, run_dir: Path, check: KnobCheck
+) -> AttemptRecord:
+    """Keep a check as a launch of the study; the search's models never hear of it.
+
+    Raises:
+        StudyError: no such study.
+    """
+    trial = search.propose(candidate, Purpose.VERIFY).trial
+    opened = store.open_attempt(
+        study,
+        trial=trial,
+        attempt=1,
+        purpose=Purpose.VERIFY,
+        candidate=candidate,
+        run_dir=str(run_dir),
+        owner=this_process(),
+        ttl=LEASE_S,
+    )
+    finished = store.finish_attempt(opened.id, check.report)
+    search.abandon(trial)
+    store.mark_told(opened.id)
+    return finished
 
 
 def verify_knobs(
@@ -52,7 +138,6 @@ def verify_knobs(
     candidate: Candidate,
     run_dir: Path,
     *,
-    trial: int = 0,
     gpus: int = 0,
     notify: Callable[[TrialEvent], None] = lambda event: None,
 ) -> KnobCheck:
@@ -62,7 +147,6 @@ def verify_knobs(
         space: of the study.
         candidate: the configuration.
         run_dir: folder for the launch's files.
-        trial: number to show in the launch's labels.
         gpus: that the server takes.
         notify: called with every step.
 
@@ -73,7 +157,7 @@ def verify_knobs(
     telling = _telling(space, candidate.engine, run_dir)
     request = TrialRequest(
         study=space.name,
-        trial=trial,
+        trial=0,
         attempt=1,
         purpose=Purpose.VERIFY,
         candidate=candidate,
@@ -112,18 +196,31 @@ def read_check(space: Space, candidate: Candidate, run_dir: Path, report: TrialR
     own = own_all_reduce(first_lines(log)) if log.is_file() else None
     files = sorted(run_dir.glob("nccl.*"))
     reading = read_nccl_log(chain.from_iterable(map(_lines, files)))
-    failure = report.outcome if isinstance(report.outcome, Failure) else None
     knobs = space.knobs_of(candidate.engine)
     sizes = _sizes(space, reading)
+    switches = _all_reduce_switches(space, candidate.engine) if reading.is_bypassed(sizes) else None
     found = []
     for item in report.activity:
         variable, value = knobs[item.knob].env, candidate.values.get(item.knob)
         if files and variable is not None and variable.startswith("NCCL_") and value is not None:
             state, reason = variable_activity(variable, spell(value), reading, sizes, own=own)
-            found.append(KnobActivity(item.knob, state, reason))
+            # Where the engine's own all-reduce serves decode steps, its switch decides, whatever the variable's value.
+            bypassed = state is Activity.INACTIVE and variable in reading.variables
+            found.append(KnobActivity(item.knob, state, reason, switches if bypassed else None))
         else:
             found.append(item)
-    return KnobCheck(tuple(found), reading, own, failure)
+    outcome = report.outcome
+    if not isinstance(outcome, Failure):
+        outcome = MeasuredInPart((), outcome.simulated, _WHY_NO_NUMBER)
+    return KnobCheck(tuple(found), reading, own, replace(report, activity=tuple(found), outcome=outcome))
+
+
+def _all_reduce_switches(space: Space, engine: str) -> tuple[str, ...] | None:
+    """Knobs that turn the engine's own all-reduce off or on; None where the engine's definition names no switch."""
+    own = load_definition(engine).own_all_reduce
+    if own is None:
+        return None
+    return tuple(name for name, knob in space.knobs_of(engine).items() if knob.flag == own.switch)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -12,10 +12,10 @@ from tuner.domain.machine import differences
 from tuner.domain.measurement import Measured
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Activity
 from tuner.domain.values import Value, same, spell
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
+from tuner.study.silence import inactive_knobs
 from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
@@ -48,7 +48,7 @@ def warnings_of(space: Space, attempts: Sequence[AttemptRecord], front: Front) -
         *_noise(space, measured),
         *warm_difference(space, measured),
         *_front(space, front),
-        *_inactive(measured, front),
+        *_inactive(attempts, front),
         *_levels(measured),
     ]
     return tuple(found)
@@ -184,15 +184,14 @@ def _is_edge(knob: Knob, value: Value) -> bool:
     return same(value, points[0]) or same(value, points[-1])
 
 
-def _inactive(measured: Sequence[AttemptRecord], front: Front) -> Iterator[Caution]:
-    members = {trial for standing in front.members for trial in standing.trials}
-    seen: dict[tuple[str, str], list[AttemptRecord]] = {}
-    for attempt in measured:
-        for item in attempt.report.activity if attempt.report is not None else ():
-            if item.state is Activity.INACTIVE and attempt.trial in members:
-                seen.setdefault((item.knob, item.reason), []).append(attempt)
-    for (knob, reason), attempts in seen.items():
-        yield Caution(WarningCode.INACTIVE_KNOB, f"{knob}: {reason}", _trials(attempts))
+def _inactive(attempts: Sequence[AttemptRecord], front: Front) -> Iterator[Caution]:
+    """What does nothing in a configuration on the front, by any of its launches; verification launches count."""
+    seen: dict[tuple[str, str], list[int]] = {}
+    for standing in front.members:
+        for item in inactive_knobs(attempts, standing.candidate).items():
+            seen.setdefault(item, []).append(standing.trial)
+    for (knob, reason), trials in seen.items():
+        yield Caution(WarningCode.INACTIVE_KNOB, f"{knob}: {reason}", tuple(sorted(trials)))
 
 
 def _levels(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
