@@ -96,6 +96,7 @@ def findings_of(store: Store, name: str) -> Findings:
         cautions=warnings_of(record.space, attempts, front),
         confirmation=confirmation_of(record.space, attempts, baselines_of(attempts)),
         ablation=_ablation(record, attempts),
+        probe=store.probe(name),
     )
 
 

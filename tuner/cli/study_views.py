@@ -8,13 +8,15 @@ from typing import Any
 
 from rich.table import Table
 
-from tuner.cli.output import out, print_json
+from tuner.cli.output import console, out, print_json
+from tuner.cli.probe_view import probe_document
 from tuner.cli.wording import SIMULATED, changes, duration, number, with_spread
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.study import AttemptState, StudyRecord
 from tuner.domain.values import spell
 from tuner.errors import StudyError
+from tuner.probe.advice import advice
 from tuner.store import Store
 from tuner.study.memory import memory_of
 from tuner.study.summary import TrialSummary, summarise
@@ -189,11 +191,14 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
     """One trial in full, or the study's space file."""
     record = store.study(name)
     if trial is None:
-        document = {**_document(store, record), "space": record.space_text, "space_hash": record.space_hash}
+        probe = store.probe(name)
         if as_json:
-            print_json(document)
-        else:
-            out().print(record.space_text, markup=False, soft_wrap=True)
+            document = {**_document(store, record), "space": record.space_text, "space_hash": record.space_hash}
+            print_json({**document, "probe": None if probe is None else probe_document(probe)})
+            return
+        out().print(record.space_text, markup=False, soft_wrap=True)
+        for sentence in () if probe is None else advice(probe):
+            console().print(f"all-reduce probe: {sentence}", markup=False)
         return
     row = _find(summarise(record.space, store.attempts(name)), name, trial)
     report = row.last.report

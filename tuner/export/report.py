@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
+from tuner.domain.probe import ProbeReport
 from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.domain.values import readable, spell
@@ -22,6 +23,7 @@ from tuner.export.report_facts import (
     machine_table,
     output_table,
 )
+from tuner.export.report_probe import probe_parts
 from tuner.export.script import script
 from tuner.export.standings import front_of
 
@@ -38,6 +40,7 @@ class Findings:
         cautions: warnings about it.
         confirmation: what interleaved launches proved; None when there were none.
         ablation: which settings carry the gain; None when that was not asked.
+        probe: what its all-reduce probe measured; None when there was none.
     """
 
     study: StudyRecord
@@ -45,6 +48,7 @@ class Findings:
     cautions: Sequence[Caution] = ()
     confirmation: Confirmation | None = None
     ablation: Ablation | None = None
+    probe: ProbeReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +281,8 @@ def _sections(
     if finalists:
         yield Section("Knob activity", (activity_table(attempts, finalists),))
         yield Section("Output check", (output_table(attempts, finalists, findings.study.space.output_check),))
+    if findings.probe is not None:
+        yield Section("All-reduce probe", probe_parts(findings.probe))
     yield Section("Machine", (machine_table(attempts), conditions_table(attempts, finalists)))
     yield Section("Commands", tuple(_commands(findings, front, chosen)))
 
