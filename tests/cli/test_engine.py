@@ -62,6 +62,7 @@ def test_explain_in_words() -> None:
     ("arguments", "code", "said"),
     [
         (["explain", "no-such.log", "--engine", "vllm"], 1, "no-such.log: cannot be read"),
+        (["explain", "/dev/zero", "--engine", "vllm"], 1, "/dev/zero: is a device, not a log"),
         (["explain", "-", "--engine", "vlm"], 1, "known engines: sglang, simulated, vllm"),
         (["explain", "-", "--engine", "vllm", "--set", "NCCL_ALGO"], 2, "NAME=VALUE"),
         (["show", "vlm"], 1, "unknown engine"),

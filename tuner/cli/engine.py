@@ -93,7 +93,7 @@ def explain(
     from tuner.engines.failures import explain as explain_log
 
     load_definition(engine)
-    log: Path | Iterable[str] = sys.stdin if file == "-" else Path(file)
+    log: Path | Iterable[str] = sys.stdin if file == "-" else _log_file(file)
     tried = dict(_assignment(text) for text in settings or ())
     try:
         failure = explain_log(log, engine=engine, exit_code=exit_code, settings=tried, observation=seen, phase=phase)
@@ -103,6 +103,14 @@ def explain(
         print_json(_document(failure))
         return
     _print(failure)
+
+
+def _log_file(name: str) -> Path:
+    """The file; a device such as /dev/zero would be read without end."""
+    path = Path(name)
+    if path.is_char_device() or path.is_block_device():
+        raise UserError(f"{name}: is a device, not a log", hint="give a file, or - for standard input")
+    return path
 
 
 def _assignment(text: str) -> tuple[str, str]:

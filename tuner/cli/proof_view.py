@@ -72,9 +72,10 @@ def _arm_document(space: Space, arm: ArmResult) -> dict[str, Any]:
 
 
 def confirmation_document(record: StudyRecord, found: Confirmation | None) -> dict[str, Any]:
-    """See docs/proof.md for the keys; `rounds` is 0 and `arms` empty when nothing was confirmed."""
+    """Keys: see docs/json.md; `rounds` is 0 and `arms` empty when nothing was confirmed."""
     if found is None:
-        return {"study": record.name, "rounds": 0, "arms": [], "chosen": None, "engines": []}
+        nothing = {"rounds": 0, "asked": record.space.budget.smallest_gain, "arms": [], "chosen": None, "engines": []}
+        return {"study": record.name, "simulated": record.simulated, **nothing}
     return {
         "study": record.name,
         "simulated": found.simulated,
@@ -108,7 +109,7 @@ def _row_document(row: AblationRow) -> dict[str, Any]:
 
 
 def ablation_document(record: StudyRecord, found: Ablation) -> dict[str, Any]:
-    """See docs/proof.md for the keys."""
+    """Keys: see docs/json.md."""
     return {
         "study": record.name,
         "simulated": found.simulated,

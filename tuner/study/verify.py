@@ -69,7 +69,8 @@ def read_script(path: Path) -> Recorded:
     try:
         return read_recorded(path.read_text(encoding="utf-8"), str(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{path}: cannot be read: {error}", hint="give a script that `tuner export` wrote") from error
+        reason = error.strerror if isinstance(error, OSError) else "is not UTF-8 text"
+        raise UserError(f"{path}: cannot be read: {reason}", hint="give a script that `tuner export` wrote") from error
 
 
 def verify(

@@ -1,0 +1,89 @@
+"""Studies in a store, on SQLite and on PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import create_engine, text
+from support import records
+from support.stores import TTL, opened
+
+from tuner.domain.study import ExportRecord, StudyState
+from tuner.errors import StudyError
+from tuner.store import Store, driver_url
+from tuner.store.tables import Base
+
+
+def test_a_study_reads_back_as_it_was_written(store: Store) -> None:
+    store.create_study(records.study())
+    assert store.study("night") == records.study()
+
+
+def test_studies_are_listed_oldest_first(store: Store) -> None:
+    for name in ("b", "a"):
+        store.create_study(records.study(name))
+    assert [study.name for study in store.studies()] == ["b", "a"]
+
+
+def test_a_taken_name_is_refused_and_the_first_study_stays(night: Store) -> None:
+    with pytest.raises(StudyError, match="there is a study night already"):
+        night.create_study(records.study(created_at=2.0))
+    assert night.study("night") == records.study()
+
+
+def test_creating_the_same_study_again_after_a_lost_commit_is_no_error(night: Store) -> None:
+    night.create_study(records.study())
+    assert len(night.studies()) == 1
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda s: s.study("x"),
+        lambda s: s.attempts("x"),
+        lambda s: s.set_state("x", StudyState.FINISHED),
+        lambda s: s.request_stop("x"),
+        lambda s: s.stop_requested("x"),
+        lambda s: s.delete_study("x"),
+        lambda s: s.acquire_coordinator("x", "me", 1),
+        lambda s: s.coordinator("x"),
+        lambda s: s.exports("x"),
+    ],
+)
+def test_an_unknown_study_is_named_in_the_error(night: Store, call) -> None:
+    with pytest.raises(StudyError, match="there is no study x"):
+        call(night)
+
+
+def test_state_and_reason_are_kept(night: Store) -> None:
+    night.set_state("night", StudyState.STOPPED, "the user stopped it")
+    kept = night.study("night")
+    assert (kept.state, kept.reason) == (StudyState.STOPPED, "the user stopped it")
+
+
+def test_a_stop_request_lasts_until_the_study_runs_again(night: Store) -> None:
+    assert not night.stop_requested("night")
+    night.request_stop("night")
+    night.set_state("night", StudyState.STOPPED)
+    assert night.stop_requested("night")
+    night.set_state("night", StudyState.RUNNING)
+    assert not night.stop_requested("night")
+
+
+def test_deleting_a_study_leaves_no_row_behind(night: Store, storage_url: str) -> None:
+    night.finish_attempt(opened(night).id, records.measured_report())
+    night.record_export(ExportRecord("night", 0, "sh", "serve.sh", "00", 1.0))
+    night.delete_study("night")
+    engine = create_engine(driver_url(storage_url))
+    with engine.connect() as connection:
+        counts = {
+            name: connection.scalar(text(f"SELECT count(*) FROM {name}")) for name in sorted(Base.metadata.tables)
+        }
+    engine.dispose()
+    assert counts == dict.fromkeys(counts, 0)
+    assert "tuner_attempt" in counts
+
+
+def test_a_running_study_is_not_deleted(night: Store) -> None:
+    night.acquire_coordinator("night", "elsewhere:1:2:3", TTL)
+    with pytest.raises(StudyError, match="is being run by elsewhere:1:2:3"):
+        night.delete_study("night")
