@@ -6,6 +6,7 @@ runs, so two trials never share one. The actor that dies (node lost, out of memo
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -173,6 +174,10 @@ class RayExecutor:
     def _init_ray(self, address: str | None, local_gpus: int | None, quiet: Mapping[str, bool]) -> None:
         import ray
 
+        # What Ray has to say (of its own dashboard, say) belongs into the log, not into the view of a study.
+        ray_log = logging.getLogger("ray")
+        ray_log.handlers.clear()
+        ray_log.propagate = True
         for tries_left in reversed(range(_START_TRIES if address is None else 1)):
             try:
                 if address is None:
