@@ -3,108 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from support.scripted import Script, ScriptedExecutor, failed, measured
+from support.scripted import failed
+from support.study_world import KNOBS, World, speed, toy_space
 
-from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Action, FailureClass
-from tuner.domain.space import Space
-from tuner.domain.study import AttemptState, StudyRecord, StudyState
+from tuner.domain.study import AttemptState, StudyState
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
-from tuner.search.study import open_search
-from tuner.store import Store, driver_url, open_store
-from tuner.study.events import AttemptEnded, Noted, StudyEvent
-from tuner.study.launches import StudyEnd
-from tuner.study.loop import Coordinator
+from tuner.store import open_store
+from tuner.study.events import Noted
 from tuner.study.stopping import StopSwitch, Urgency
-
-KNOBS = {"a": {"values": [1, 2, 3, 4], "flag": "--a"}, "b": {"switch": True, "env": "B"}}
-
-
-def toy_space(**changes: object) -> Space:
-    budget = {"trials": 8, "baseline_launches": 2, "sentinel_every": 0, **changes}
-    limits = [{"metric": "output_tok_s", "level": 16, "min_of_baseline": 0.9}]
-    document = {
-        "name": "toy",
-        "model": "m",
-        "engines": {"simulated": {"knobs": KNOBS}},
-        "workload": {"levels": [1, 16]},
-        "limits": limits,
-        "budget": budget,
-    }
-    return Space.model_validate(document)
-
-
-def speed(request: TrialRequest) -> Outcome:
-    """Faster alone with a larger `a`, slower under load."""
-    a = int(str(request.candidate.values["a"]))
-    return measured({1: 50.0 + a, 16: 400.0 - 30 * a})
-
-
-@dataclass
-class World:
-    """One study on one database; `run` makes a new coordinator each time, as a new process would."""
-
-    store: Store
-    url: str
-    root: Path
-    space: Space = field(default_factory=toy_space)
-    events: list[StudyEvent] = field(default_factory=list)
-    requests: list[TrialRequest] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        self.store.create_study(
-            StudyRecord(
-                name="toy",
-                space=self.space,
-                space_text="",
-                space_hash="h",
-                sampler="random",
-                seed=1,
-                simulated=True,
-                tuner_version="0",
-                created_at=1.0,
-            )
-        )
-
-    def coordinator(self, executor: ScriptedExecutor, stop: StopSwitch | None = None) -> Coordinator:
-        baselines = {"simulated": Candidate.of(self.space, "simulated", {"a": 1, "b": False})}
-        search = open_search(
-            self.space,
-            storage_url=driver_url(self.url),
-            study_name="toy",
-            baselines=baselines,
-            seed=1,
-            sampler="random",
-        )
-        return Coordinator(
-            self.store.study("toy"),
-            store=self.store,
-            search=search,
-            executor=executor,
-            baselines=baselines,
-            owner="test",
-            run_root=self.root,
-            gpus=0,
-            phase_limits=lambda attempts: {},
-            notify=self.events.append,
-            stop=stop or StopSwitch(),
-        )
-
-    def run(
-        self, script: Script, *, stop: StopSwitch | None = None, slots: int = 1
-    ) -> tuple[StudyEnd, ScriptedExecutor]:
-        executor = ScriptedExecutor(script, slots=slots)
-        end = self.coordinator(executor, stop).run()
-        self.requests += executor.requests
-        return end, executor
-
-    @property
-    def actions(self) -> list[Action | None]:
-        return [event.action for event in self.events if isinstance(event, AttemptEnded)]
 
 
 @pytest.fixture

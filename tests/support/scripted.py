@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric
@@ -41,8 +41,11 @@ def failed(kind: FailureClass) -> Failure:
 class ScriptedExecutor:
     """Keeps the contract of `tuner.execution.base.Executor`; remembers what it was asked."""
 
-    def __init__(self, script: Script, *, slots: int = 1) -> None:
+    def __init__(
+        self, script: Script, *, slots: int = 1, machine: Callable[[TrialRequest], Mapping[str, str]] = lambda _: {}
+    ) -> None:
         self._script = script
+        self._machine = machine
         self._slots = slots
         self._queue: list[TrialRequest] = []
         self.requests: list[TrialRequest] = []
@@ -65,7 +68,8 @@ class ScriptedExecutor:
         request = self._queue.pop(0)
         plan = LaunchPlan(request.candidate.engine, ("toy",), {}, "127.0.0.1", 1, simulated=True)
         at = 1000.0 + len(self.requests)
-        report = TrialReport(self._script(request), plan, started_at=at, finished_at=at + 2)
+        outcome = self._script(request)
+        report = TrialReport(outcome, plan, started_at=at, finished_at=at + 2, machine=self._machine(request))
         return [Finished(key_of(request), report)]
 
     def cancel(self) -> None:

@@ -87,6 +87,18 @@ def explain(
                 "failure_chance": found.failure_chance,
                 "suspects": dict(found.suspects),
                 "teaches": dict(found.teaches),
+                "likely": dict(found.likely),
+                "hints": dict(found.hints),
+                "earlier": [
+                    {
+                        "study": e.study,
+                        "trial": e.trial,
+                        "gains": dict(e.gains),
+                        "doubt": e.doubt,
+                        "failure": None if e.failure is None else e.failure.value,
+                    }
+                    for e in found.earlier
+                ],
             }
         )
         return
@@ -99,4 +111,13 @@ def explain(
     for rule, chance in found.suspects.items():
         out().print(f"    {rule}: {chance * 100:.0f} %", markup=False)
     if found.teaches:
-        out().print("  would teach: " + ", ".join(found.teaches), markup=False)
+        open_sd = ", ".join(f"{setting} (±{sd * 100:.1f} % open)" for setting, sd in found.teaches.items())
+        out().print(f"  would teach: {open_sd}", markup=False)
+    for setting, reason in found.likely.items():
+        out().print(f"  expected to be good by the space file: {setting}: {reason}", markup=False)
+    for study, count in found.hints.items():
+        out().print(f"  warm start: {count} launches of {study} were taken into account", markup=False)
+    for e in found.earlier:
+        gains = ", ".join(f"{label} {gain * 100:+.1f} %" for label, gain in e.gains.items())
+        seen = f"failed there: {e.failure.value}" if e.failure is not None else f"{gains} there, ±{e.doubt:.0%} here"
+        out().print(f"  seen before in {e.study}, trial {e.trial}: {seen}", markup=False)

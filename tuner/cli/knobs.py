@@ -32,7 +32,8 @@ def verify_knobs(
     from tuner.domain.front import DEFAULT_PICK
     from tuner.export.standings import front_of
     from tuner.store import open_store
-    from tuner.study.session import prepare_resume, runs_root
+    from tuner.study.resuming import prepare_resume
+    from tuner.study.session import runs_root
     from tuner.study.verify_knobs import verify_and_record
 
     with open_store(storage, create=False) as store:

@@ -9,13 +9,19 @@ from typing import Any
 
 from tuner.cli.output import console, print_json
 from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document
+from tuner.domain.space import Space
+from tuner.domain.values import spell
 from tuner.spec.reach import reach_of
 from tuner.study.confirm import Extent, automatic_extent
 from tuner.study.session import Prepared
+from tuner.study.warmstart import EarlierStudy, Teachers
 from tuner.trial.script import launch_script
 
+_OFFERS = 3
+"""So many earlier studies are described; all of them are counted."""
 
-def plan_document(prepared: Prepared) -> dict[str, Any]:
+
+def plan_document(prepared: Prepared, teachers: Teachers) -> dict[str, Any]:
     """What the plan says; its keys are listed in docs/json.md."""
     record, space = prepared.record, prepared.record.space
     budget = space.budget
@@ -47,7 +53,11 @@ def plan_document(prepared: Prepared) -> dict[str, Any]:
         if confirm is None
         else {"launches": confirm.launches, "finalists": confirm.finalists, "rounds": confirm.rounds},
         "worst_case_s": worst if budget.hours is None else min(worst, budget.hours * 3600),
+        "likely": {name: _likely(space, name) for name in prepared.setups},
+        "warm_start": [teacher_document(earlier) for earlier in teachers.named],
+        "warm_start_offers": [teacher_document(earlier) for earlier in teachers.offered],
         "first_launch": {"argv": list(plan.argv), "env": dict(plan.env)},
+        "probe": space.probe,
         "warnings": list(prepared.warnings),
     }
 
@@ -58,16 +68,35 @@ def _confirmation(prepared: Prepared) -> Extent | None:
     return automatic_extent(space.budget, engines=len(space.engines))
 
 
-def show(prepared: Prepared, *, as_json: bool, script: bool) -> None:
+def _likely(space: Space, engine: str) -> dict[str, dict[str, Any]]:
+    """Knob → the values that the space file expects to be good, and why."""
+    priors = {name: knob.prior for name, knob in space.knobs_of(engine).items() if knob.prior is not None}
+    return {name: {"values": list(prior.likely), "reason": prior.reason} for name, prior in priors.items()}
+
+
+def teacher_document(earlier: EarlierStudy) -> dict[str, Any]:
+    """Keys: study, configurations, failures, doubt (a share), differs."""
+    return {
+        "study": earlier.name,
+        "configurations": earlier.measured,
+        "failures": earlier.failures,
+        "doubt": earlier.doubt,
+        "differs": list(earlier.differs),
+    }
+
+
+def show(prepared: Prepared, teachers: Teachers, *, as_json: bool, script: bool) -> None:
     """Print the plan; with `script`, the baseline's launch script too (on stdout, since it was asked for)."""
-    document = plan_document(prepared)
+    document = plan_document(prepared, teachers)
     if as_json:
         print_json({**document, "launch_script": launch_script(prepared.first_plan(), Path.cwd())})
         return
     label = f" ({SIMULATED})" if prepared.record.simulated else ""
     console().print(f"study {document['study']}{label}", style="bold", markup=False)
-    for line in _lines(prepared, document):
+    for line in (*_lines(prepared, document), *_search_lines(prepared, teachers)):
         console().print(f"  {line}", markup=False)
+    if prepared.record.space.probe:
+        console().print("  before the first launch: an all-reduce probe, about two minutes")
     for warning in prepared.warnings:
         console().print(f"warning: {warning}", style="yellow", markup=False)
     if script:
@@ -86,6 +115,36 @@ def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
     yield f"at the very worst {duration(document['worst_case_s'])}"
     yield from (f"objective: {_named(goal)}" for goal in document["objectives"])
     yield from (f"limit: {limit['words']}" for limit in document["limits"])
+
+
+def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
+    """What the search knows beforehand, and when it ends by itself."""
+    space = prepared.record.space
+    told = {
+        f"likely, tried first: {knob} = {', '.join(map(spell, prior['values']))}: {prior['reason']}": None
+        for engine in space.engines
+        for knob, prior in _likely(space, engine).items()
+    }
+    yield from told  # a knob that engines share is told once
+    yield from (f"warm start: {earlier}" for earlier in teachers.named)
+    if teachers.offered:
+        many = len(teachers.offered)
+        fit = "1 earlier study fits" if many == 1 else f"{many} earlier studies fit"
+        yield f"{fit}: --warm-start {teachers.offered[0].name}"
+        yield from (f"  {earlier}" for earlier in teachers.offered[:_OFFERS])
+    budget, lead = space.budget, space.goals[0].label
+    spent = [f"{limit:g} {unit}" for limit, unit in ((budget.hours, "h"), (budget.gpu_hours, "GPU-hours")) if limit]
+    if spent:
+        yield f"no further launch begins after {' or '.join(spent)}"
+    if budget.stop_below_gain is None:
+        yield "searches until the budget is used up (--stop-below 1% would end it once too little is left to win)"
+    else:
+        yield (
+            f"the search ends early once no candidate is expected to be {budget.stop_below_gain:.2%} better than the "
+            f"best found in {lead}, with {budget.stop_confidence:.0%} confidence"
+        )
+    if budget.cut_short and any(goal.level < max(space.workload.levels) for goal in space.goals):
+        yield "a launch that an earlier one beats beyond noise on every objective ends before its last levels"
 
 
 def _named(goal: dict[str, Any]) -> str:

@@ -56,7 +56,7 @@ def confirm(
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.confirm import Extent, confirmation_of
-    from tuner.study.session import prepare_resume
+    from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
@@ -95,7 +95,7 @@ def ablate(
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.ablate import AblationPlan
-    from tuner.study.session import prepare_resume
+    from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:

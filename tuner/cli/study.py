@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tuner.cli import insight, knobs, proof, report
-from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption, duration_s
+from tuner.cli.options import (
+    GpuHoursOption,
+    JsonOption,
+    OtherMachineOption,
+    StopBelowOption,
+    StorageOption,
+    TimeoutOption,
+    duration_s,
+    share,
+)
 from tuner.cli.output import console, out
 from tuner.errors import Stopped, UsageError
 
@@ -17,7 +27,8 @@ if TYPE_CHECKING:
 
     from tuner.store import Store
     from tuner.study.launches import StudyEnd
-    from tuner.study.session import Prepared, RunOptions
+    from tuner.study.session import BudgetOptions, Prepared, RunOptions
+    from tuner.study.warmstart import Teachers
 
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
 
@@ -44,22 +55,45 @@ def _confirm(question: str, *, yes: bool) -> None:
         raise Stopped("nothing was started")
 
 
+def _budget(trials: int | None, timeout: str | None, gpu_hours: float | None, stop_below: str | None) -> BudgetOptions:
+    from tuner.study.session import BudgetOptions
+
+    if gpu_hours is not None and not 0 < gpu_hours < math.inf:
+        raise typer.BadParameter(f"{gpu_hours} GPU-hours are no budget")
+    return BudgetOptions(
+        trials=trials,
+        timeout_s=None if timeout is None else duration_s(timeout),
+        gpu_hours=gpu_hours,
+        stop_below=None if stop_below is None else share(stop_below),
+    )
+
+
 @app.command()
 def start(
     space: Annotated[str, typer.Option("--space", help="Space file, or the bare name of a shipped one.")],
     name: Annotated[str | None, typer.Option(help="Study name. [default: space name and time]")] = None,
     storage: StorageOption = None,
     trials: Annotated[int | None, typer.Option(min=1, help="Launches in all. [default: the space's]")] = None,
-    timeout: Annotated[str | None, typer.Option(help="Stop after this long: 90s, 15m, 2h.")] = None,
+    timeout: TimeoutOption = None,
+    gpu_hours: GpuHoursOption = None,
+    stop_below: StopBelowOption = None,
     seed: Annotated[int, typer.Option(help="Seed of proposals and prompts.")] = 0,
     model: Annotated[str | None, typer.Option(help="Model path or name instead of the space's.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(help="Only this engine of the space; may be repeated. [default: all]")
     ] = None,
     sampler: Annotated[str, typer.Option(help="Search method: tuner, tpe, nsga2, gp, random, grid …")] = "tuner",
+    warm_start: Annotated[
+        list[str] | None,
+        typer.Option("--warm-start", help="Let this earlier study teach this one; may be repeated."),
+    ] = None,
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
     warm: WarmOption = False,
+    probe: Annotated[
+        bool | None,
+        typer.Option("--probe/--no-probe", help="Measure all-reduces first (docs/probe.md). [default: the space's]"),
+    ] = None,
     yes: YesOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan and the first launch; start nothing.")
@@ -74,40 +108,73 @@ def start(
     options = StartOptions(
         space=space,
         name=name,
-        trials=trials,
-        timeout_s=None if timeout is None else duration_s(timeout),
+        budget=_budget(trials, timeout, gpu_hours, stop_below),
         seed=seed,
         model=model,
         engines=tuple(engine or ()),
         sampler=sampler,
+        warm_start=tuple(warm_start or ()),
+        probe=probe,
     )
     prepared = prepare_start(options, elsewhere=ray_address is not None, only_plan=dry_run)
+    teachers = _teachers(prepared, storage)
     if dry_run:
-        plan_view.show(prepared, as_json=as_json, script=True)
+        plan_view.show(prepared, teachers, as_json=as_json, script=True)
         return
-    plan_view.show(prepared, as_json=False, script=False)
+    plan_view.show(prepared, teachers, as_json=False, script=False)
     _confirm("Start?", yes=yes)
     with open_store(storage) as store:
         _run(start_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
+def _teachers(prepared: Prepared, storage: str | None) -> Teachers:
+    """Earlier studies that teach this one, and those that could; where there is no database yet, there are none."""
+    from tuner.errors import StorageError
+    from tuner.store import open_store
+    from tuner.study.warmstart import Teachers, teachers_of, warm_start_names
+
+    try:
+        with open_store(storage, create=False) as store:
+            return teachers_of(store, prepared)
+    except StorageError:
+        # A database that cannot be reached stops the study below; named studies must be found now.
+        if warm_start_names(prepared.record):
+            raise
+        return Teachers()
+
+
 @app.command()
 def resume(
     name: NameArgument,
-    space: Annotated[str | None, typer.Option("--space", help="Check that the study still has this space.")] = None,
+    space: Annotated[
+        str | None,
+        typer.Option("--space", help="Check that the study still has this space; take the budget from this file."),
+    ] = None,
     storage: StorageOption = None,
+    trials: Annotated[int | None, typer.Option(min=1, help="Launches in all, those so far included.")] = None,
+    timeout: TimeoutOption = None,
+    gpu_hours: GpuHoursOption = None,
+    stop_below: StopBelowOption = None,
+    sampler: Annotated[str | None, typer.Option(help="Search method from now on. [default: as before]")] = None,
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
     warm: WarmOption = False,
     other_machine: OtherMachineOption = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Go on with a study that was stopped or killed; every finished trial is kept."""
-    from tuner.store import open_store
-    from tuner.study.session import RunOptions, prepare_resume, run_study
+    """Go on with a study that was stopped, killed or has ended; every finished trial is kept.
 
+    The budget may be raised or lowered and the sampler changed; knobs, load and objectives may not.
+    """
+    from tuner.store import open_store
+    from tuner.study.resuming import ResumeOptions, prepare_resume
+    from tuner.study.session import RunOptions, run_study
+
+    options = ResumeOptions(space, _budget(trials, timeout, gpu_hours, stop_below), sampler)
     with open_store(storage, create=False) as store:
-        prepared = prepare_resume(store, name, space, elsewhere=ray_address is not None, other_machine=other_machine)
+        prepared = prepare_resume(store, name, options, elsewhere=ray_address is not None, other_machine=other_machine)
+        for change in prepared.changes:
+            console().print(f"from now on: {change}", markup=False)
         _run(run_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 

@@ -149,11 +149,19 @@ class StopAdvice:
 
 
 class FailureMemory:
-    """Answers from a study's trials; immutable: make a new one after each trial."""
+    """Answers from a study's trials; immutable: make one for each question to the search, not for each candidate."""
 
     def __init__(self, tried: Iterable[Tried]) -> None:
         self._tried = tuple(tried)
         self._settings = {one.candidate.fingerprint: settings_of(one.candidate) for one in self._tried}
+        self._counted: dict[str, list[Tried]] = defaultdict(list)
+        self._with: dict[tuple[str, Setting], set[int]] = defaultdict(set)
+        for place, one in enumerate(self._tried):
+            # Only what was measured, or failed by its own fault, says something about its candidate.
+            if one.failure is None or one.blames_candidate:
+                self._counted[one.candidate.engine].append(one)
+                for setting in self._of(one):
+                    self._with[one.candidate.engine, setting].add(place)
 
     def judge(self, candidate: Candidate) -> Judgement:
         """How a candidate stands."""
@@ -177,7 +185,7 @@ class FailureMemory:
         """Values and combinations set aside, those with most failures first."""
         found: list[SetAside] = []
         for engine in dict.fromkeys(one.candidate.engine for one in self._tried):
-            failed = [one for one in self._counted(engine) if one.failure is not None]
+            failed = [one for one in self._counted[engine] if one.failure is not None]
             singles = self._suspects(engine, {(setting,) for one in failed for setting in self._of(one)})
             explained = {trial for aside in singles for trial in aside.failed}
             unexplained = [one for one in failed if one.trial not in explained]
@@ -203,17 +211,10 @@ class FailureMemory:
     def _of(self, one: Tried) -> frozenset[Setting]:
         return self._settings[one.candidate.fingerprint]
 
-    def _counted(self, engine: str) -> list[Tried]:
-        """An engine's trials that say something about their candidates: measured, or failed by their own fault."""
-        return [
-            one
-            for one in self._tried
-            if one.candidate.engine == engine and (one.failure is None or one.blames_candidate)
-        ]
-
     def _holders(self, engine: str, settings: Iterable[Setting]) -> list[Tried]:
         """The counted trials with all of the values."""
-        return [one for one in self._counted(engine) if self._of(one).issuperset(settings)]
+        places = [self._with.get((engine, setting), set()) for setting in settings]
+        return [self._tried[place] for place in sorted(set.intersection(*places))]
 
     def _suspects(self, engine: str, combinations: Iterable[tuple[Setting, ...]]) -> list[SetAside]:
         """Those combinations that all evidence speaks against; what no trial tells apart is merged into one."""
@@ -234,7 +235,7 @@ class FailureMemory:
             return None
         (failure_class,) = classes
         knobs = {name for name, _ in settings}
-        others = [one for one in self._counted(engine) if not self._of(one).issuperset(settings)]
+        others = [one for one in self._counted[engine] if not self._of(one).issuperset(settings)]
         rivals = [one for one in others if not knobs.isdisjoint(one.candidate.values)]
         succeeded = [one for one in rivals if one.failure is None]
         if not succeeded or not self._innocent_alone(engine, settings):

@@ -27,3 +27,13 @@ each time it starts, and a second machine of the same kind measures the same."""
 def differences(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Fact → (old, new), of the identity facts that both sides know."""
     return {key: (old[key], new[key]) for key in IDENTITY if key in old and key in new and old[key] != new[key]}
+
+
+GPU_USED_BEFORE = "gpu_used_before_mib"
+"""Fact of a launch: MiB in use on each of its GPUs before it began, as `12, 12`."""
+
+
+def gpu_memory_in_use(machine: Mapping[str, str]) -> int | None:
+    """MiB in use before a launch on all of its GPUs together, or None where the driver did not say."""
+    parts = [part for part in machine.get(GPU_USED_BEFORE, "").split(", ") if part.isdecimal()]
+    return sum(map(int, parts)) if parts else None

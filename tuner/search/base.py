@@ -36,6 +36,25 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True)
+class EarlierResult:
+    """What an earlier study had seen of a candidate.
+
+    Attributes:
+        study: its name.
+        trial: its trial.
+        gains: objective → value over that study's baseline, minus 1; empty when it failed there.
+        doubt: how far such a gain may be off here (standard deviation, as a share).
+        failure: how it failed there, or None.
+    """
+
+    study: str
+    trial: int
+    gains: Mapping[str, float]
+    doubt: float
+    failure: FailureClass | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Explanation:
     """Why a trial was proposed.
 
@@ -48,6 +67,9 @@ class Explanation:
         suspects: why it might fail: rule in words → probability that this rule is real.
         teaches: what the launch would tell, most telling first: `knob=value` → how much of the value's uncertainty
             (standard deviation, as a share of the first objective) is open before the launch.
+        likely: what the space file expected: `knob=value` → the reason given there.
+        hints: earlier study → how many of its launches were taken into account.
+        earlier: what earlier studies had seen of this very candidate.
     """
 
     trial: int
@@ -57,6 +79,9 @@ class Explanation:
     failure_chance: float | None = None
     suspects: Mapping[str, float] = field(default_factory=dict)
     teaches: Mapping[str, float] = field(default_factory=dict)
+    likely: Mapping[str, str] = field(default_factory=dict)
+    hints: Mapping[str, int] = field(default_factory=dict)
+    earlier: tuple[EarlierResult, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,15 +193,25 @@ class PriorObservation:
     """A result of an earlier study, offered as a hint.
 
     Attributes:
-        candidate: what was measured; knobs that the present space does not have are ignored.
+        candidate: what was launched; knobs that the present space does not have are ignored.
         ratios: value over that study's baseline, one per objective of the present study; None where it has none.
         doubt: how far such a ratio may be off in this study (standard deviation as a share; more when the model or
             versions differ).
+        failure: how it failed there, by its own fault; None when it was measured.
+        trust: how much that failure counts beside one of this study, 0–1.
+        seconds: how long the launch took; 0 when unknown.
+        study: name of the earlier study.
+        trial: its trial there.
     """
 
     candidate: Candidate
     ratios: tuple[float | None, ...]
     doubt: float = 0.05
+    failure: FailureClass | None = None
+    trust: float = 1.0
+    seconds: float = 0.0
+    study: str = ""
+    trial: int = -1
 
 
 class Search(Protocol):

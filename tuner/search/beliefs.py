@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tuner.search.acquisition import chance_above, nondominated
-from tuner.search.failure_model import FailureModel
 from tuner.search.fit import Data, Fit, fit
 from tuner.search.gp import GaussianProcess, data_of
+from tuner.search.hindsight import failure_model
 from tuner.search.history import History, Observation
 from tuner.search.kernels import Array, Kernel
 from tuner.search.lattice import Lattice, Points
@@ -80,7 +80,7 @@ class Beliefs:
         self.lattice = lattice
         self.history = history
         self.costs = Costs.of(history)
-        self.failures = FailureModel(lattice, history, self.costs.failure)
+        self.failures = failure_model(lattice, history, hints, self.costs.failure)
         self._kernel = Kernel(lattice)
         rows = _most_telling(history)
         hints = _from_baseline(hints, history, lattice.baseline)

@@ -49,7 +49,9 @@ def beaten_below(beliefs: Beliefs, point: Points, measured: Sequence[int]) -> li
     rivals = (least[:, open_ones] > hoped[open_ones]).all(axis=1) & (beliefs.keeps_limits(known) >= _KEEPS_LIMITS)
     # Two launches are compared: the noise of both counts.
     floors = least[rivals][:, measured] - _SIGMAS * np.sqrt(2.0) * noise[measured]
-    kept = np.flatnonzero(nondominated(floors))[:_MOST] if len(floors) else []
+    if not len(floors):
+        return []
+    kept = np.flatnonzero(nondominated(floors))[:_MOST]
     return [Floor(_trial_at(beliefs, known[rivals][i]), floors[i]) for i in kept]
 
 

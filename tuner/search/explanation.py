@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from optuna.trial import Trial
 
 from tuner.domain.candidate import Candidate
-from tuner.search.base import Explanation, Prediction
+from tuner.domain.outcome import FailureClass
+from tuner.domain.space import Space
+from tuner.domain.values import same, spell
+from tuner.search.base import EarlierResult, Explanation, Prediction, PriorObservation
 from tuner.search.insight import teaches
 from tuner.search.notebook import Notebook
 from tuner.search.proposer import Choice
@@ -19,11 +23,11 @@ _BELIEVED = "believed"
 _Z95 = 1.96
 
 
-def explanation_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any] | None:
-    """The facts that `Explanation` shows, as a trial's attribute; None when there was no model yet."""
+def explanation_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any]:
+    """The facts of the models that `Explanation` shows, as a trial's attribute; none when there was no model yet."""
     beliefs = choice.beliefs
     if beliefs is None:
-        return None
+        return {}
     mean, sd = beliefs.predict(choice.point[None])
     predictions = {}
     for k, goal in enumerate(notebook.objectives):
@@ -38,9 +42,39 @@ def explanation_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any] |
     }
 
 
-def note_explanation(trial: Trial, facts: Mapping[str, Any] | None) -> None:
+def hint_facts(hints: Sequence[PriorObservation], candidate: Candidate, labels: Sequence[str]) -> Mapping[str, Any]:
+    """What earlier studies contribute: how many launches each, and what they had seen of this very candidate."""
+    counts = Counter(hint.study for hint in hints if hint.candidate.engine == candidate.engine)
+    seen = [
+        {
+            "study": hint.study,
+            "trial": hint.trial,
+            "gains": {label: r - 1 for label, r in zip(labels, hint.ratios, strict=True) if r is not None},
+            "doubt": hint.doubt,
+            "failure": None if hint.failure is None else hint.failure.value,
+        }
+        for hint in hints
+        if hint.candidate.fingerprint == candidate.fingerprint
+    ]
+    return {"hints": dict(counts), "earlier": seen} if counts else {}
+
+
+def prior_facts(space: Space, candidate: Candidate, baseline: Candidate) -> Mapping[str, Any]:
+    """Which of the values that a candidate changes the space file expected to be good, and why."""
+    knobs = space.knobs_of(candidate.engine)
+    likely = {
+        f"{name}={spell(value)}": prior.reason
+        for name, (_, value) in candidate.differs_from(baseline).items()
+        if name in candidate.values
+        and (prior := knobs[name].prior) is not None
+        and any(same(value, good) for good in prior.likely)
+    }
+    return {"likely": likely} if likely else {}
+
+
+def note_explanation(trial: Trial, facts: Mapping[str, Any]) -> None:
     """Keep the facts with a trial."""
-    if facts is not None:
+    if facts:
         trial.set_user_attr(_BELIEVED, dict(facts))
 
 
@@ -55,4 +89,18 @@ def read_explanation(trial: int, candidate: Candidate, attributes: Mapping[str, 
         failure_chance=facts.get("failure_chance"),
         suspects=facts.get("suspects", {}),
         teaches=facts.get("teaches", {}),
+        likely=facts.get("likely", {}),
+        hints=facts.get("hints", {}),
+        earlier=tuple(map(_earlier, facts.get("earlier", ()))),
+    )
+
+
+def _earlier(facts: Mapping[str, Any]) -> EarlierResult:
+    failure = facts["failure"]
+    return EarlierResult(
+        study=facts["study"],
+        trial=facts["trial"],
+        gains=facts["gains"],
+        doubt=facts["doubt"],
+        failure=None if failure is None else FailureClass(failure),
     )

@@ -34,6 +34,7 @@ class Observation:
         spread: standard error of `values` within the launch; 0 where unknown. Shape (objectives,).
         failure: its class when it failed.
         seconds: how long it took; 0 when unknown.
+        trust: how much a failure counts, 0–1; below 1 for a hint.
     """
 
     trial: int
@@ -44,6 +45,7 @@ class Observation:
     spread: np.ndarray
     failure: FailureClass | None = None
     seconds: float = 0.0
+    trust: float = 1.0
 
 
 class History:

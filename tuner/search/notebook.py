@@ -192,7 +192,7 @@ class Notebook:
         return np.array(logs)
 
     def hints(self, earlier: Iterable[PriorObservation]) -> dict[str, list[Observation]]:
-        """Results of earlier studies by engine: log ratios to the baseline there, -1 for a trial number."""
+        """Launches of earlier studies by engine: log ratios to the baseline there, -1 for a trial number."""
         found: dict[str, list[Observation]] = {engine: [] for engine in self.lattices}
         for hint in earlier:
             lattice = self.lattices.get(hint.candidate.engine)
@@ -201,10 +201,13 @@ class Notebook:
                     Observation(
                         trial=-1,
                         point=lattice.encode(hint.candidate),
-                        ending=Ending.SCORED,
+                        ending=Ending.SCORED if hint.failure is None else Ending.FAILED,
                         values=self.gains(hint.ratios),
                         limits=np.full(len(self.limits), np.nan),
                         spread=np.full(len(self.objectives), hint.doubt),
+                        failure=hint.failure,
+                        seconds=hint.seconds,
+                        trust=hint.trust,
                     )
                 )
         return found

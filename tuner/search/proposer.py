@@ -10,14 +10,17 @@ from numpy.random import Generator
 
 from tuner.search.base import SpaceExhausted
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs, FitsKept
-from tuner.search.failure_model import FailureModel
 from tuner.search.goal import Aims, Goal
+from tuner.search.hindsight import failure_model
 from tuner.search.history import Ending, History, Observation
 from tuner.search.lattice import Lattice, Points
 from tuner.search.pool import any_unseen, candidate_pool, neighbours
 from tuner.search.start import next_start
 
 _CLIMBED = 4
+_SURE_ENOUGH = 0.06
+"""A hint with more doubt than this does not spare a value its first look."""
+
 _FRONT_WORDS = "the most expected growth of the front per expected second"
 _LEAD_WORDS = "the most expected gain of the first objective, the others kept, per expected second"
 
@@ -48,6 +51,12 @@ class Proposer:
         self._seed = seed
         self._aims = aims or Aims()
         self._hints = tuple(hints)
+        self._shown_before = frozenset(
+            (i, int(index))
+            for hint in self._hints
+            if hint.ending is Ending.SCORED and hint.spread.max() <= _SURE_ENOUGH
+            for i, index in enumerate(hint.point)
+        )
         self._fits: FitsKept = {}
 
     def propose(self, history: History) -> Choice:
@@ -59,14 +68,24 @@ class Proposer:
         again = self._baseline_again(history)
         if again is not None:
             return again
+        before = self._best_before(history)
+        if before is not None:
+            return before
         start = self._start(history)
         if start is not None:
             return start
         rng = np.random.default_rng([self._seed, len(history.all)])
-        if len(history.successes) < MIN_SUCCESSES:
+        if self._known_results(history) < MIN_SUCCESSES:
             return self._at_random(history, rng, "at random: too few launches have worked for a model")
         beliefs = Beliefs(self._lattice, history, self._hints, self._fits)
         return self._by_model(beliefs, rng)
+
+    def _known_results(self, history: History) -> int:
+        """Results that a model can be made of; hints say nothing until the baseline was measured here, too."""
+        own = history.successes
+        if not any((o.point == self._lattice.baseline).all() for o in own):
+            return len(own)
+        return len(own) + sum(hint.ending is Ending.SCORED for hint in self._hints)
 
     def _baseline_again(self, history: History) -> Choice | None:
         """The baseline once more when its only launch failed: a chance failure there would frame every default."""
@@ -76,11 +95,37 @@ class Proposer:
             return None
         return Choice(baseline, "the baseline again: its first launch failed, which may have been chance")
 
+    def _best_before(self, history: History) -> Choice | None:
+        """What did best in earlier studies, once the baseline works here: nothing promises more, and what follows
+        starts from there."""
+        if not any((o.point == self._lattice.baseline).all() for o in history.successes):
+            return None
+        floor = np.log(self._aims.keep)
+        known = [h.point.tobytes() for h in self._hints if h.ending is Ending.FAILED]
+        kept = [
+            h
+            for h in self._hints
+            if h.ending is Ending.SCORED and h.values[0] > 0 and not (h.values[1:] < floor).any()
+            if h.point.tobytes() not in known and self._lattice.allowed(h.point[None])[0]
+        ]
+        best = max(kept, key=lambda hint: float(hint.values[0]), default=None)
+        if best is None or best.point.tobytes() in history.seen():
+            return None
+        return Choice(best.point, "the best of an earlier study")
+
     def _start(self, history: History) -> Choice | None:
-        failures = FailureModel(self._lattice, history, Costs.of(history).failure)
+        failures = failure_model(self._lattice, history, self._hints, Costs.of(history).failure)
         order = np.random.default_rng([self._seed, 0])
         base = self._incumbent(history)
-        point = next_start(self._lattice, history, failures, order, base=base, together=self._aims.together)
+        point = next_start(
+            self._lattice,
+            history,
+            failures,
+            order,
+            base=base,
+            together=self._aims.together,
+            shown_before=self._shown_before,
+        )
         if point is None:
             return None
         return Choice(point, "the start: a first look at values that no launch has shown yet")

@@ -40,15 +40,23 @@ def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
 
 
 def next_start(
-    lattice: Lattice, history: History, failures: FailureModel, rng: Generator, *, base: Points, together: int
+    lattice: Lattice,
+    history: History,
+    failures: FailureModel,
+    rng: Generator,
+    *,
+    base: Points,
+    together: int,
+    shown_before: frozenset[Change] = frozenset(),
 ) -> Points | None:
     """The next point of the start: up to `together` changes of a base that no working launch has shown yet.
 
-    A change whose launch failed is tried again alone, unless it is the suspect. None when the start is over.
+    What an earlier study has shown (`shown_before`) needs no first look. A change whose launch failed is tried again
+    alone, unless it is the suspect. None when the start is over.
     """
     if len(history.all) > _LONGEST:
         return None
-    shown = {
+    shown = shown_before | {
         (i, int(o.point[i]))
         for o in history.all
         if o.ending is not Ending.FAILED and o.trial >= 0

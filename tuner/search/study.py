@@ -7,12 +7,11 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import optuna
 from optuna.exceptions import ExperimentalWarning
-from optuna.storages import BaseStorage, InMemoryStorage, RDBStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.domain.candidate import Candidate
@@ -20,7 +19,7 @@ from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
 from tuner.domain.trial import Cutoff, CutoffBound, Purpose
 from tuner.domain.values import spell
-from tuner.errors import InternalError, StorageError, StudyError
+from tuner.errors import InternalError, StudyError
 from tuner.search.base import (
     Explanation,
     Infeasible,
@@ -34,7 +33,14 @@ from tuner.search.base import (
 )
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, FitsKept
 from tuner.search.cutoff import beaten_below
-from tuner.search.explanation import WHY, explanation_facts, note_explanation, read_explanation
+from tuner.search.explanation import (
+    WHY,
+    explanation_facts,
+    hint_facts,
+    note_explanation,
+    prior_facts,
+    read_explanation,
+)
 from tuner.search.finalists import finalists
 from tuner.search.goal import Aims, floors
 from tuner.search.history import History
@@ -42,13 +48,14 @@ from tuner.search.insight import axis_effects, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
 from tuner.search.pool import any_unseen
+from tuner.search.proposer import Choice
 from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
+from tuner.search.storage import Patience, at_once, storage_at, study_in
 
 _MAX_REPEATED_ASKS = 20
 """So often a sampler may come up with a repeated or forbidden candidate before a random new one takes its place."""
 
-_SQLITE_TIMEOUT_S = 60
 _PURPOSE = "purpose"
 _SKIPPED = "skipped"
 
@@ -62,6 +69,7 @@ def open_search(
     seed: int = 0,
     sampler: str = DEFAULT,
     hints: Sequence[PriorObservation] = (),
+    patience: Patience = at_once,
 ) -> Search:
     """Open a study's search, or make it.
 
@@ -76,6 +84,7 @@ def open_search(
         seed: of every random choice.
         sampler: one of `tuner.search.samplers.SAMPLER_NAMES`.
         hints: results of earlier studies (our own sampler uses them, the others do not).
+        patience: what calls of the database are wrapped in.
 
     Raises:
         UserError: for a sampler that does not exist, or cannot do this study.
@@ -85,7 +94,7 @@ def open_search(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
-        return _open(space, storage_url, study_name, baselines, seed, sampler, hints)
+        return _open(space, storage_url, study_name, baselines, seed, sampler, hints, patience)
 
 
 def _open(
@@ -96,6 +105,7 @@ def _open(
     seed: int,
     sampler: str,
     hints: Sequence[PriorObservation],
+    patience: Patience,
 ) -> Search:
     lattices = {engine: Lattice(space, engine, baselines[engine]) for engine in space.engines if engine in baselines}
     notebook = Notebook(space, lattices)
@@ -106,53 +116,33 @@ def _open(
         chosen = optuna_sampler(
             sampler, seed=seed, distributions=notebook.distributions, objectives=len(notebook.objectives)
         )
-    study = _open_study(_storage(storage_url), study_name, chosen, notebook)
-    search = Search(study, notebook, seed)
+    study = study_in(storage_at(storage_url, patience), study_name, chosen, notebook.objectives)
+    search = Search(study, notebook, seed, space=space, hints=hints if sampler == DEFAULT else ())
     search.queue_baselines(baselines, space.budget.baseline_launches)
     return search
-
-
-def _storage(url: str | None) -> BaseStorage:
-    if url is None:
-        return InMemoryStorage()
-    # A server that restarted has cut the pooled connections: each is tried before it is used.
-    is_sqlite = url.startswith("sqlite")
-    arguments = {"connect_args": {"timeout": _SQLITE_TIMEOUT_S}} if is_sqlite else {"pool_pre_ping": True}
-    try:
-        return RDBStorage(url, engine_kwargs=arguments)
-    except Exception as error:  # SQLAlchemy and each driver raise their own
-        raise StorageError(f"the database does not answer: {type(error).__name__}") from error
-
-
-def _open_study(
-    storage: BaseStorage, name: str, sampler: optuna.samplers.BaseSampler, notebook: Notebook
-) -> optuna.Study:
-    goals = notebook.objectives
-    directions = [StudyDirection.MAXIMIZE if goal.maximize else StudyDirection.MINIMIZE for goal in goals]
-    study = optuna.create_study(
-        storage=storage, study_name=name, sampler=sampler, directions=directions, load_if_exists=True
-    )
-    names = [goal.label for goal in goals]
-    if study.directions != directions or study.metric_names not in (None, names):
-        raise StudyError(
-            f"the study {name} was made for other objectives than {', '.join(names)}", hint="give it another name"
-        )
-    if study.metric_names is None:
-        study.set_metric_names(names)
-    return study
 
 
 def delete_search(storage_url: str, study_name: str) -> None:
     """Remove a search's notes; one that does not exist is no error."""
     with contextlib.suppress(KeyError):
-        optuna.delete_study(study_name=study_name, storage=_storage(storage_url))
+        optuna.delete_study(study_name=study_name, storage=storage_at(storage_url))
 
 
 class Search:
     """The `tuner.search.base.Search` over one Optuna study; made by `open_search`."""
 
-    def __init__(self, study: optuna.Study, notebook: Notebook, seed: int) -> None:
+    def __init__(
+        self,
+        study: optuna.Study,
+        notebook: Notebook,
+        seed: int,
+        *,
+        space: Space,
+        hints: Sequence[PriorObservation] = (),
+    ) -> None:
         self._study = study
+        self._space = space
+        self._hints = hints
         self._notebook = notebook
         self._seed = seed
         self._fits: dict[str, FitsKept] = {engine: {} for engine in notebook.lattices}
@@ -259,13 +249,23 @@ class Search:
             self._study.tell(trial, state=TrialState.FAIL)
             return None
         why = f"proposed by the sampler {type(sampler).__name__}" if choice is None else choice.why
-        if choice is not None:
-            note_explanation(trial, explanation_facts(self._notebook, choice))
         candidate = lattice.decode(point)
+        note_explanation(trial, self._facts(choice, candidate))
         self._notebook.note_candidate(trial, candidate, point)
         trial.set_user_attr(_PURPOSE, Purpose.SEARCH.value)
         trial.set_user_attr(WHY, why)
         return Proposal(trial.number, candidate, why)
+
+    def _facts(self, choice: Choice | None, candidate: Candidate) -> dict[str, Any]:
+        """What is worth keeping of why a candidate was proposed; the other samplers say nothing."""
+        if choice is None:
+            return {}
+        lattice, labels = self._notebook.lattices[candidate.engine], [g.label for g in self._notebook.objectives]
+        return {
+            **explanation_facts(self._notebook, choice),
+            **prior_facts(self._space, candidate, lattice.decode(lattice.baseline)),
+            **hint_facts(self._hints, candidate, labels),
+        }
 
     def tell(self, trial: int, verdict: Verdict) -> None:
         """See `tuner.search.base.Search.tell`."""

@@ -25,7 +25,8 @@ from tuner.spec.settings import check_settings
 from tuner.spec.shape import read_space
 
 SUFFIXES = (".yaml", ".yml")
-_NOT_IN_HASH = {"description", "budget", "probe"}
+NOT_IN_HASH = frozenset({"description", "budget", "probe"})
+"""Parts of a space that may change between two runs of a study."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ def list_spaces() -> tuple[Path, ...]:
 
 def space_hash(space: Space) -> str:
     """sha256 over what decides the meaning of a trial: all but what may change between runs of a study."""
-    content = space.model_dump(mode="json", by_alias=True, exclude=_NOT_IN_HASH)
+    content = space.model_dump(mode="json", by_alias=True, exclude=set(NOT_IN_HASH))
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 

@@ -10,11 +10,10 @@ import structlog
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from tuner.store.troubles import explained, may_pass
+from tuner.store.troubles import database_error, explained, may_pass
 from tuner.store.urls import is_sqlite, shown
 
 Result = TypeVar("Result")
@@ -60,15 +59,29 @@ class Database:
         return self._patiently(self.writer, work)
 
     def _patiently(self, engine: Engine, work: Callable[[Session], Result]) -> Result:
+        def transaction() -> Result:
+            with Session(engine, expire_on_commit=False) as session, session.begin():
+                return work(session)
+
+        return self.patiently(transaction)
+
+    def patiently(self, work: Callable[[], Result]) -> Result:
+        """Call something that uses this database, again while the database is away.
+
+        Raises:
+            StorageError: it is still out of reach after `patience_s`, or refuses.
+        """
         deadline, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                with Session(engine, expire_on_commit=False) as session, session.begin():
-                    return work(session)
-            except DBAPIError as error:
+                return work()
+            except Exception as failure:
+                error = database_error(failure)
+                if error is None:
+                    raise
                 trouble = explained(error, self.url)
                 if not may_pass(error) or time.monotonic() + pause > deadline:
-                    raise trouble from error
+                    raise trouble from failure
                 _log.warning("database_away", storage=shown(self.url), problem=trouble.message, retry_in_s=pause)
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tuner.store.attempts import Attempts
-from tuner.store.database import PATIENCE_S, Database
+from tuner.store.database import PATIENCE_S, Database, Result
 from tuner.store.migrate import prepare
 from tuner.store.probes import Probes
 from tuner.store.studies import Studies
@@ -60,6 +60,13 @@ class Store(Studies, Attempts, Probes):
     def close(self) -> None:
         """Close every connection."""
         self._database.close()
+
+    def patiently(self, work: Callable[[], Result]) -> Result:
+        """Call what uses this database through another library, as patiently as our own transactions.
+
+        It is called again from its beginning, so it must give the same result when it was done already.
+        """
+        return self._database.patiently(work)
 
     @property
     def url(self) -> str:

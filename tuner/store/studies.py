@@ -35,6 +35,20 @@ class Studies(Transactions):
 
         self._database.write(work)
 
+    def change_study(self, record: StudyRecord) -> None:
+        """Store what may change when a study goes on: its budget, its sampler, and what the command line said.
+
+        Raises:
+            StudyError: no such study.
+        """
+        changed = codec.study_to_row(record)
+
+        def work(session: Session) -> None:
+            row = find_study(session, record.name)
+            row.space, row.sampler, row.overrides = changed.space, changed.sampler, changed.overrides
+
+        self._database.write(work)
+
     def study(self, name: str) -> StudyRecord:
         """One study.
 

@@ -88,6 +88,14 @@ def _trouble(error: DBAPIError) -> _Trouble | None:
     return next((known for known in _TROUBLES if re.search(known.pattern, words, re.IGNORECASE)), None)
 
 
+def database_error(failure: BaseException) -> DBAPIError | None:
+    """The database's own error behind a failure: itself, or what another library raised it from."""
+    link: BaseException | None = failure
+    while link is not None and not isinstance(link, DBAPIError):
+        link = link.__cause__ or link.__context__
+    return link
+
+
 def may_pass(error: DBAPIError) -> bool:
     """Whether the same call may succeed later: the server restarts, another writer holds the lock."""
     state = getattr(error.orig, "sqlstate", None)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.domain.failure_memory import next_step
+from tuner.domain.machine import gpu_memory_in_use
 from tuner.domain.outcome import FAILURES, Action, Failure, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import Cutoff, Purpose, TrialReport, TrialRequest
@@ -259,7 +260,9 @@ class Launches:
         action = None
         if isinstance(report.outcome, Failure):
             is_baseline = proposal.purpose in BASELINE_PURPOSES
-            action = next_step(report.outcome, attempt.attempt, is_baseline=is_baseline)
+            action = next_step(
+                report.outcome, attempt.attempt, is_baseline=is_baseline, shrinking=self._shrinks(attempt, report)
+            )
             if action in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
                 pause = _RETRY_PAUSE_S if action is Action.RETRY_WAIT else 0.0
                 due = _Waiting(proposal, attempt.attempt + 1, time.monotonic() + pause)
@@ -272,6 +275,13 @@ class Launches:
             if action is Action.STOP:
                 self._stop_for(report.outcome, is_baseline=proposal.purpose in BASELINE_PURPOSES)
             self._heed_advice()
+
+    def _shrinks(self, attempt: AttemptRecord, report: TrialReport) -> bool | None:
+        """Whether less GPU memory was taken before this launch than before the one that it repeats; None if unknown."""
+        now = gpu_memory_in_use(report.machine)
+        earlier = [a for a in self._store.attempts(self._record.name, trial=attempt.trial) if a.id < attempt.id]
+        then = next((gpu_memory_in_use(a.report.machine) for a in reversed(earlier) if a.report is not None), None)
+        return None if now is None or then is None else now < then
 
     def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
         baseline: Mapping[MetricAt, float] = baseline_values(self._space, self._store.attempts(self._record.name))

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.failure_memory import FailureMemory
 from tuner.domain.outcome import Failure, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import Purpose
@@ -20,11 +21,12 @@ from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import Agenda, Done, Launches, StudyEnd
 from tuner.study.memory import memory_of, second_chance
-from tuner.study.series import SERIES_PURPOSES
 from tuner.study.silence import Silent, silent_settings, without_silent
-from tuner.study.stopping import Spent, StopSwitch, Stopwatch, spent_reason
+from tuner.study.stopping import Spent, StopSwitch, Stopwatch, nothing_left, spent_reason
 
 _MAX_ANSWERED = 20
+_BESIDE_THE_BUDGET = frozenset({Purpose.ABLATE, Purpose.VERIFY})
+"""Launches that the user asks for one by one."""
 _MOST_RESERVED = 0.5
 """The confirmation gets at most half as much time as the search before it."""
 
@@ -177,36 +179,55 @@ class SearchAgenda:
         self._spent = spent
         self._reserved = reserved
         self._notify = notify
+        self._reckoned: tuple[int, str | None] | None = None
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
         """See `tuner.study.launches.Agenda.next`."""
-        if reason := spent_reason(self._space.budget, self._committed(attempts, in_hand)):
+        committed = self._committed(attempts, in_hand)
+        if reason := spent_reason(self._space.budget, committed):
             return Done(reason)
         if in_hand and not self._baseline_known(attempts):
             # The first launch is the baseline's; nothing is worth launching beside it until it works.
             return None
+        memory = memory_of(attempts)
+        enough = self._enough(attempts)
+        left = 0 if enough else self._space.budget.trials - committed.trials
+        if not self._enqueue_second_chance(memory, attempts, in_hand, left) and enough:
+            return Done(enough)
         self._enqueue_sentinel(attempts, in_hand)
-        self._enqueue_second_chances(attempts, in_hand)
         try:
-            return self._ask(attempts)
+            return self._ask(memory, attempts)
         except SpaceExhausted:
             return Done("every combination that the rules allow was measured")
 
     def _committed(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Spent:
-        """What is spent, in hand, or kept for the confirmation: as many launches as are left of it, of usual length."""
-        spent = self._spent(attempts)
-        beside = SERIES_PURPOSES | {Purpose.VERIFY}
-        counted = len({a.trial for a in attempts if a.told and a.purpose in beside})
-        searched = spent.trials - counted + len(in_hand)
-        more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
-        return Spent(searched + self._reserved, spent.hours * more, spent.gpu_hours * more)
+        """What is spent, in hand, or kept for a confirmation of what the search finds.
 
-    def _ask(self, attempts: list[AttemptRecord]) -> Proposal:
+        An earlier confirmation is spent like any other launch: the search that goes on after it, since the budget was
+        raised, needs one of its own. What the user asks for one by one costs the budget nothing.
+        """
+        spent = self._spent(attempts)
+        beside = len({a.trial for a in attempts if a.told and a.purpose in _BESIDE_THE_BUDGET})
+        trials = spent.trials - beside + len(in_hand) + self._reserved
+        more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
+        return Spent(trials, spent.hours * more, spent.gpu_hours * more)
+
+    def _enough(self, attempts: list[AttemptRecord]) -> str | None:
+        """Why the search may end before its budget, if it may; reckoned once after each launch."""
+        if self._space.budget.stop_below_gain is None:
+            return None
+        told = sum(a.told for a in attempts)
+        if self._reckoned is None or self._reckoned[0] != told:
+            gain = self._search.remaining_gain(self._space.budget.stop_confidence)
+            self._reckoned = told, nothing_left(self._space.budget, gain, self._space.goals[0].label)
+        return self._reckoned[1]
+
+    def _ask(self, memory: FailureMemory, attempts: list[AttemptRecord]) -> Proposal:
         """A proposal that is worth a launch: what was set aside, or does nothing, is answered from memory.
 
         A sampler that asks for such things again and again is believed in the end.
         """
-        memory, silent = memory_of(attempts), silent_settings(attempts)
+        silent = silent_settings(attempts)
         for _ in range(_MAX_ANSWERED):
             proposal = self._search.ask()
             if proposal.purpose is not Purpose.SEARCH:
@@ -236,15 +257,18 @@ class SearchAgenda:
             self._search.enqueue(plain, Purpose.SEARCH)
         self._notify(Noted(f"trial {proposal.trial} was not launched: {told}"))
 
-    def _enqueue_second_chances(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
-        """Before the search ends, try what was set aside once more, the least certain first."""
-        left = self._space.budget.trials - self._committed(attempts, in_hand).trials
-        waiting = memory_of(attempts).second_chances()
-        if not waiting or left > len(waiting):
-            return
+    def _enqueue_second_chance(
+        self, memory: FailureMemory, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...], left: int
+    ) -> bool:
+        """Before the search ends, try what was set aside once more, the least certain first; whether one was queued."""
+        waiting = memory.second_chances()
+        if not waiting or left > len(waiting) or any(p.purpose is Purpose.SECOND_CHANCE for p in in_hand):
+            return False
         candidate = second_chance(self._space, waiting[0], attempts)
-        if candidate is not None and not any(p.purpose is Purpose.SECOND_CHANCE for p in in_hand):
-            self._search.enqueue(candidate, Purpose.SECOND_CHANCE)
+        if candidate is None:
+            return False
+        self._search.enqueue(candidate, Purpose.SECOND_CHANCE)
+        return True
 
     def _baseline_known(self, attempts: list[AttemptRecord]) -> bool:
         return any(a.purpose is Purpose.BASELINE and a.state is AttemptState.MEASURED for a in attempts)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner import __version__
@@ -20,6 +21,7 @@ from tuner.engines.catalogue import catalogues, usual_port
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, StudyError, TunerError, UserError
 from tuner.execution.ray import RayExecutor
+from tuner.probe.priors import with_priors
 from tuner.search.samplers import DEFAULT as DEFAULT_SAMPLER
 from tuner.search.samplers import refuse_sampler
 from tuner.search.study import delete_search, open_search
@@ -27,22 +29,46 @@ from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
-from tuner.study.identity import refuse_other_machine
 from tuner.study.launches import LEASE_S, StudyEnd
 from tuner.study.loop import Coordinator
+from tuner.study.probing import FirstStep, probe_first, queue_best
 from tuner.study.stopping import StopSwitch
 from tuner.study.verdict import wanted_metrics
+from tuner.study.warmstart import WARM_START, hints_for
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import learn_limits
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.sweep import sweep
 
 RUNS_VARIABLE = "TUNER_RUNS"
-_ENGINES = "engines"
+ENGINES = "engines"
+"""Among a record's overrides: the engines that the study has, of those in its space file, with commas between."""
+
 _FIRST_PORT = 30_000
 """For a plan of an engine whose catalogue states no port."""
 _ENERGY = Metric.OUTPUT_TOK_PER_JOULE.value
 _ENERGY_HINT = "leave it out of objectives and limits, or run on NVIDIA GPUs whose driver counts energy (tuner doctor)"
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetOptions:
+    """What the command line says about a study's budget; None leaves the space file's own value."""
+
+    trials: int | None = None
+    timeout_s: float | None = None
+    gpu_hours: float | None = None
+    stop_below: float | None = None
+
+    @property
+    def changes(self) -> dict[str, int | float]:
+        """Dotted path in the space file → value that replaces it."""
+        found = {
+            "budget.trials": self.trials,
+            "budget.hours": None if self.timeout_s is None else self.timeout_s / 3600,
+            "budget.gpu_hours": self.gpu_hours,
+            "budget.stop_below_gain": self.stop_below,
+        }
+        return {path: value for path, value in found.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,22 +77,19 @@ class StartOptions:
 
     space: str
     name: str | None = None
-    trials: int | None = None
-    timeout_s: float | None = None
+    budget: BudgetOptions = field(default_factory=BudgetOptions)
     seed: int = 0
     model: str | None = None
     engines: tuple[str, ...] = ()
     sampler: str = DEFAULT_SAMPLER
+    warm_start: tuple[str, ...] = ()
+    probe: bool | None = None
 
     @property
     def space_changes(self) -> dict[str, int | float | str]:
         """Dotted path in the space file → value that replaces it."""
-        changes: dict[str, int | float | str | None] = {
-            "budget.trials": self.trials,
-            "budget.hours": None if self.timeout_s is None else self.timeout_s / 3600,
-            "model": self.model,
-        }
-        return {path: value for path, value in changes.items() if value is not None}
+        named = {"model": self.model, "probe": self.probe}
+        return {**self.budget.changes, **{path: value for path, value in named.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +101,7 @@ class Prepared:
         setups: engine → how it is launched here.
         gpus: GPUs per launch; 0 for simulated engines.
         machine: this machine.
+        changes: what a resumed study does differently from now on, in words.
         warnings: what was found that does not forbid the study; of a plan only, also what does.
     """
 
@@ -86,6 +110,7 @@ class Prepared:
     gpus: int
     machine: MachineFacts
     warnings: tuple[str, ...] = ()
+    changes: tuple[str, ...] = ()
 
     @property
     def baselines(self) -> dict[str, Candidate]:
@@ -128,7 +153,7 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: 
     space = only_engines(loaded.space, options.engines)
     refuse_sampler(options.sampler, objectives=len(space.goals))
     lacks: list[str] | None = [] if only_plan else None
-    setups = _setups(space, elsewhere=elsewhere, lacks=lacks)
+    setups = setups_of(space, elsewhere=elsewhere, lacks=lacks)
     now = time.time()
     record = StudyRecord(
         name=options.name or f"{loaded.space.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
@@ -142,12 +167,19 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: 
         created_at=now,
         overrides={
             **{key: str(value) for key, value in options.space_changes.items()},
-            **({_ENGINES: ",".join(options.engines)} if options.engines else {}),
+            **({ENGINES: ",".join(options.engines)} if options.engines else {}),
+            **({WARM_START: json.dumps(options.warm_start)} if options.warm_start else {}),
         },
     )
-    prepared = _prepared(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere, lacks=lacks)
+    prepared = prepared_of(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere, lacks=lacks)
     missing = tuple(f"cannot start on this machine: {what}" for what in dict.fromkeys(lacks or ()))
     return replace(prepared, warnings=prepared.warnings + missing)
+
+
+def split_overrides(overrides: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:
+    """Of a record's overrides: the engines that were chosen (none for all), and the values that replace the file's."""
+    engines = tuple(overrides[ENGINES].split(",")) if ENGINES in overrides else ()
+    return engines, {path: text for path, text in overrides.items() if path not in (ENGINES, WARM_START)}
 
 
 def only_engines(space: Space, engines: tuple[str, ...]) -> Space:
@@ -162,44 +194,11 @@ def only_engines(space: Space, engines: tuple[str, ...]) -> Space:
     return space.model_copy(update={"engines": kept})
 
 
-def prepare_resume(
-    store: Store, name: str, space: str | None = None, *, elsewhere: bool = False, other_machine: bool = False
-) -> Prepared:
-    """Check that a stored study can go on here.
+def setups_of(space: Space, *, elsewhere: bool, lacks: list[str] | None = None) -> dict[str, EngineSetup]:
+    """Engine → how it is launched.
 
-    Args:
-        store: where it is stored.
-        name: of the study.
-        space: space file that the user believes it to have; a different one is refused.
-        elsewhere: trials will run on other machines.
-        other_machine: go on although this is not the machine of the launches so far.
-
-    Raises:
-        StudyError: no such study, or its space changed.
-        MachineUnfit: an engine or the GPUs are missing, or this is another machine.
+    What is not here raises, or is noted in `lacks`; the engine is then planned as if elsewhere.
     """
-    record = store.study(name)
-    if space is not None:
-        # The budget may change on resume, and is no part of the hash.
-        changes = dict(record.overrides)
-        engines = tuple(changes.pop(_ENGINES, "").split(",")) if _ENGINES in changes else ()
-        kept = {path: text for path, text in changes.items() if not path.startswith("budget.")}
-        given = load_space(space, catalogues=catalogues(), overrides=kept).space
-        if space_hash(only_engines(given, engines)) != record.space_hash:
-            raise StudyError(
-                f"{space} is not the space that study {name} was started with",
-                hint=f"resume without --space, or start a new study (`tuner study start --space {space}`)",
-            )
-    prepared = _prepared(record, _setups(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
-    # A simulated engine's numbers come from a model, whatever the machine.
-    if not (elsewhere or other_machine or record.simulated):
-        versions = {engine: setup.installed.version for engine, setup in prepared.setups.items()}
-        refuse_other_machine(store.attempts(name), prepared.machine.summary(), versions)
-    return prepared
-
-
-def _setups(space: Space, *, elsewhere: bool, lacks: list[str] | None = None) -> dict[str, EngineSetup]:
-    """Engine → setup. What is not here raises, or is noted in `lacks`; the engine is then planned as if elsewhere."""
     setups = {}
     for engine in space.engines:
         try:
@@ -213,7 +212,7 @@ def _setups(space: Space, *, elsewhere: bool, lacks: list[str] | None = None) ->
     return setups
 
 
-def _prepared(
+def prepared_of(
     record: StudyRecord,
     setups: Mapping[str, EngineSetup],
     warnings: tuple[str, ...],
@@ -221,6 +220,7 @@ def _prepared(
     elsewhere: bool,
     lacks: list[str] | None = None,
 ) -> Prepared:
+    """The study, once this machine fits it; what does not fit raises MachineUnfit, or is noted in `lacks`."""
     real = any(not setup.definition.simulated for setup in setups.values())
     machine = machine_facts()
     gpus = record.space.hardware.gpus if real else 0
@@ -336,18 +336,31 @@ def run_study(
     record, owner = prepared.record, this_process()
     store.acquire_coordinator(record.name, owner, LEASE_S)
     try:
+        store.change_study(record)
         earlier = store.attempts(record.name)
         root = runs_root(record.name, earlier)
         # What an earlier coordinator left running must be gone before anything is measured.
         sweep(root)
+        step = FirstStep(record.name, record.space, prepared.gpus, root / "probe", options.ray_address is not None)
+        probe = probe_first(
+            step,
+            store,
+            stop=stop,
+            notify=notify,
+            keep_lease=lambda: store.acquire_coordinator(record.name, owner, LEASE_S),
+        )
         search = open_search(
-            record.space,
+            record.space if probe is None else with_priors(record.space, probe),
             storage_url=driver_url(storage_url or default_url()),
             study_name=record.name,
             baselines=prepared.baselines,
             seed=record.seed,
             sampler=record.sampler,
+            hints=hints_for(store, prepared),
+            patience=store.patiently,
         )
+        if probe is not None and not earlier:
+            queue_best(search, record.space, probe, prepared.setups[probe.engine].baseline.values)
         executor = RayExecutor(gpus=prepared.gpus, parallel=options.parallel, address=options.ray_address)
         try:
             coordinator = Coordinator(

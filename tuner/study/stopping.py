@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from tuner.domain.space import Budget
+from tuner.search.base import RemainingGain
 
 
 class Urgency(IntEnum):
@@ -57,6 +58,23 @@ def spent_reason(budget: Budget, spent: Spent) -> str | None:
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         return f"the budget of {budget.gpu_hours:g} GPU-hours is used up"
     return None
+
+
+def nothing_left(budget: Budget, gain: RemainingGain | None, objective: str) -> str | None:
+    """Why going on would not pay, in words, or None: both the expected gain and its bound are below what was asked.
+
+    Args:
+        budget: of the space.
+        gain: what may be left to win; None while too little is known to say.
+        objective: label of the first objective, of which `gain` is a share.
+    """
+    least = budget.stop_below_gain
+    if least is None or gain is None or max(gain.expected, gain.upper) >= least:
+        return None
+    return (
+        f"no candidate is expected to be {least:.2%} better than the best found in {objective}: "
+        f"{gain.expected:.2%} expected, below {gain.upper:.2%} with {gain.confidence:.0%} confidence"
+    )
 
 
 class Stopwatch:
