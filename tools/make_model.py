@@ -1,4 +1,4 @@
-"""Make a small Llama model folder for tests: no weights, no download.
+"""Make a model folder for tests: no weights, no download.
 
 The folder holds a configuration and a byte-pair tokenizer that is trained here on made-up text. Engines start it with
 `--load-format dummy`, which fills the weights with random numbers; its answers mean nothing, its speed does.
@@ -8,6 +8,10 @@ The folder holds a configuration and a byte-pair tokenizer that is trained here 
 `tiny` starts fastest. `mid` needs about 10 ms for a decode step on two CPU cores: with a much smaller model, all
 tokens of a request reach the client at once and there is no inter-token latency to measure. `8b` has the shape of
 Llama-3.1-8B (its published configuration), for GPUs.
+
+`deepseek-small` is DeepSeek-V3 cut down to one GPU of 80 GB: width, heads and latent attention (MLA) as published, so
+that kernels and messages between GPUs are the real ones, but 8 layers instead of 61 and 64 experts instead of 256:
+24 billion parameters, 48 GB in bfloat16. `deepseek-tiny` has the same parts and fits everywhere.
 """
 
 import argparse
@@ -28,8 +32,8 @@ CONTEXT_TOKENS = 4096
 
 
 @dataclass(frozen=True)
-class Size:
-    """Shape of a model, in Llama's terms."""
+class Llama:
+    """Shape of a dense model, in Llama's terms."""
 
     hidden: int
     intermediate: int
@@ -38,11 +42,95 @@ class Size:
     kv_heads: int
     vocabulary: int
 
+    def config(self) -> dict[str, object]:
+        """The part of `config.json` that the family alone has."""
+        return {
+            "architectures": ["LlamaForCausalLM"],
+            "model_type": "llama",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.intermediate,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.hidden // self.heads,
+            "rms_norm_eps": 1e-05,
+            "mlp_bias": False,
+        }
 
-SIZES = {
-    "tiny": Size(hidden=128, intermediate=256, layers=2, heads=4, kv_heads=2, vocabulary=1024),
-    "mid": Size(hidden=1024, intermediate=4096, layers=8, heads=16, kv_heads=4, vocabulary=8192),
-    "8b": Size(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocabulary=128256),
+
+@dataclass(frozen=True)
+class DeepSeek:
+    """Shape of a model with latent attention and experts, in the terms of DeepSeek-V3 (as published, by default)."""
+
+    layers: int
+    experts: int
+    hidden: int = 7168
+    dense_intermediate: int = 18432
+    expert_intermediate: int = 2048
+    heads: int = 128
+    query_rank: int = 1536
+    kv_rank: int = 512
+    head_dim: int = 128
+    rope_dim: int = 64
+    groups: int = 8
+    groups_per_token: int = 4
+    experts_per_token: int = 8
+    vocabulary: int = 129280
+
+    def config(self) -> dict[str, object]:
+        """The part of `config.json` that the family alone has; one dense layer, then experts."""
+        return {
+            "architectures": ["DeepseekV3ForCausalLM"],
+            "model_type": "deepseek_v3",
+            "hidden_size": self.hidden,
+            "intermediate_size": self.dense_intermediate,
+            "moe_intermediate_size": self.expert_intermediate,
+            "num_hidden_layers": self.layers,
+            "first_k_dense_replace": 1,
+            "moe_layer_freq": 1,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.heads,
+            "q_lora_rank": self.query_rank,
+            "kv_lora_rank": self.kv_rank,
+            "qk_nope_head_dim": self.head_dim,
+            "qk_rope_head_dim": self.rope_dim,
+            "v_head_dim": self.head_dim,
+            "n_routed_experts": self.experts,
+            "n_shared_experts": 1,
+            "num_experts_per_tok": self.experts_per_token,
+            "n_group": self.groups,
+            "topk_group": self.groups_per_token,
+            "topk_method": "noaux_tc",
+            "scoring_func": "sigmoid",
+            "norm_topk_prob": True,
+            "routed_scaling_factor": 2.5,
+            "rms_norm_eps": 1e-06,
+        }
+
+
+Size = Llama | DeepSeek
+
+SIZES: dict[str, Size] = {
+    "tiny": Llama(hidden=128, intermediate=256, layers=2, heads=4, kv_heads=2, vocabulary=1024),
+    "mid": Llama(hidden=1024, intermediate=4096, layers=8, heads=16, kv_heads=4, vocabulary=8192),
+    "8b": Llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocabulary=128256),
+    "deepseek-small": DeepSeek(layers=8, experts=64),
+    "deepseek-tiny": DeepSeek(
+        layers=2,
+        experts=8,
+        hidden=128,
+        dense_intermediate=256,
+        expert_intermediate=64,
+        heads=4,
+        query_rank=64,
+        kv_rank=32,
+        head_dim=32,
+        rope_dim=16,
+        groups=2,
+        groups_per_token=1,
+        experts_per_token=2,
+        vocabulary=1024,
+    ),
 }
 
 
@@ -68,22 +156,13 @@ def make_model(folder: Path, size: Size, seed: int = 0) -> None:
     _write(
         folder / "config.json",
         {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_size": size.hidden,
-            "intermediate_size": size.intermediate,
-            "num_hidden_layers": size.layers,
-            "num_attention_heads": size.heads,
-            "num_key_value_heads": size.kv_heads,
-            "head_dim": size.hidden // size.heads,
+            **size.config(),
             "vocab_size": size.vocabulary,
             "max_position_embeddings": CONTEXT_TOKENS,
             "hidden_act": "silu",
-            "rms_norm_eps": 1e-05,
             "rope_theta": 10000.0,
             "initializer_range": 0.02,
             "attention_bias": False,
-            "mlp_bias": False,
             "tie_word_embeddings": False,
             "torch_dtype": "bfloat16",
             "use_cache": True,
@@ -127,7 +206,7 @@ def _write(path: Path, content: dict[str, object]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Make a small Llama model folder without weights.")
+    parser = argparse.ArgumentParser(description="Make a model folder without weights.")
     parser.add_argument("--size", choices=SIZES, default="mid")
     parser.add_argument("--seed", type=int, default=0, help="seed of the tokenizer's made-up training text")
     parser.add_argument("-o", "--output", type=Path, help="folder to write (default: .cache/models/SIZE)")

@@ -83,3 +83,32 @@ def test_a_vocabulary_that_the_text_cannot_fill_is_refused(
     monkeypatch.setattr(make_model, "_made_up_text", lambda words, chance: ["ab"])
     with pytest.raises(ValueError, match="instead of 1024"):
         make_model.train_tokenizer(1024, seed=0)
+
+
+def test_the_small_deepseek_has_the_published_width_and_fits_one_gpu(make_model: ModuleType) -> None:
+    """Parameters by hand, as in the published model's own report: MLA, one dense layer, experts, embeddings."""
+    size = make_model.SIZES["deepseek-small"]
+    config = size.config()
+    assert (config["hidden_size"], config["num_attention_heads"], config["kv_lora_rank"]) == (7168, 128, 512)
+    h, heads, q, kv = size.hidden, size.heads, size.query_rank, size.kv_rank
+    attention = h * q + q * heads * (size.head_dim + size.rope_dim) + h * (kv + size.rope_dim)
+    attention += kv * heads * 2 * size.head_dim + heads * size.head_dim * h
+    experts = (size.experts + 1) * 3 * h * size.expert_intermediate + h * size.experts
+    total = size.layers * attention + 3 * h * size.dense_intermediate + (size.layers - 1) * experts
+    total += 2 * size.vocabulary * h
+    assert 40 < 2 * total / 1e9 < 60  # GB in bfloat16
+
+
+def test_every_size_can_be_split_over_the_gpus_that_it_is_for(make_model: ModuleType) -> None:
+    small = make_model.SIZES["deepseek-small"]
+    for ranks in (2, 4, 8):
+        assert small.heads % ranks == small.experts % ranks == small.expert_intermediate % ranks == 0
+    assert make_model.SIZES["8b"].kv_heads % 8 == 0
+
+
+def test_a_folder_of_experts_and_latent_attention_says_so(make_model: ModuleType, tmp_path: Path) -> None:
+    make_model.make_model(tmp_path, make_model.SIZES["deepseek-tiny"])
+    config = read(tmp_path / "config.json")
+    assert config["model_type"] == "deepseek_v3"
+    assert config["n_routed_experts"] == 8
+    assert Tokenizer.from_file(str(tmp_path / "tokenizer.json")).get_vocab_size() == config["vocab_size"]
