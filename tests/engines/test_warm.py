@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,11 +101,12 @@ def setup(request: pytest.FixtureRequest) -> EngineSetup:
 
 @contextmanager
 def serving(
-    setup: EngineSetup, run_dir: Path, parents: WarmParents | None, values: Mapping[str, Any]
+    setup: EngineSetup, run_dir: Path, parents: WarmParents | None, values: Mapping[str, Any], **env: str
 ) -> Iterator[tuple[ServerHandle, ControlPlane]]:
     candidate = Candidate.of(setup.space, setup.definition.name, {**setup.baseline.values, **values})
     with reserve_ports(setup.port_count) as ports:
         plan = setup.plan(candidate, Place("127.0.0.1", ports.ports[0], ports.ports[1:]))
+        plan = replace(plan, env={**plan.env, **env})
         parent = parents.parent_for(plan, setup.definition.warm, run_dir.parent / "warm.log") if parents else None
         with (
             launch(plan, run_dir, holds=ports.locks, warm=parent) as server,
@@ -187,6 +188,47 @@ def test_a_warm_server_is_the_one_that_a_plain_launch_gives(
     assert warm.tokens == plain.tokens == 4
 
 
+IMPORT_LOG = """\
+import os, sys
+class Log:
+    def find_spec(self, name, path=None, target=None):
+        with open(f"{FOLDER}/{os.getpid()}", "a") as log:
+            log.write(name + "\\n")
+sys.meta_path.insert(0, Log())
+"""
+
+
+def test_the_parent_imports_nothing_of_the_engine_that_a_plain_server_does_not(
+    setup: EngineSetup, tmp_path: Path
+) -> None:
+    """Modules for another platform may replace parts of torch when they are imported."""
+    plain = imported(tmp_path / "plain")
+    with serving(setup, tmp_path / "run", None, {}, PYTHONPATH=str(plain)):
+        pass
+    warm, own = imported(tmp_path / "warm"), WarmParents()
+    try:
+        assert refused(setup, own, tmp_path, {}, PYTHONPATH=str(warm)) is None
+        (parent,) = own._parents.values()
+        assert not [name for name in parent.imported.missing if name.startswith(setup.definition.name)]
+    finally:
+        own.close()
+    of_engine = re.compile(rf"{setup.definition.name}\b")
+    in_plain, in_parent = ({n for n in names(folder) if of_engine.match(n)} for folder in (plain, warm))
+    assert len(in_parent) > 200
+    assert in_parent - in_plain == set()
+
+
+def imported(folder: Path) -> Path:
+    """A folder for PYTHONPATH, in which every process leaves the names of the modules that it looks for."""
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(f"FOLDER = {str(folder)!r}\n{IMPORT_LOG}")
+    return folder
+
+
+def names(folder: Path) -> set[str]:
+    return {line for file in folder.glob("[0-9]*") for line in file.read_text().splitlines()}
+
+
 def test_what_is_read_at_import_or_when_a_library_is_loaded_asks_for_a_plain_launch(
     setup: EngineSetup, parents: WarmParents, tmp_path: Path
 ) -> None:
@@ -200,9 +242,13 @@ def test_what_is_read_at_import_or_when_a_library_is_loaded_asks_for_a_plain_lau
         assert reason.startswith(str(name))
 
 
-def refused(setup: EngineSetup, parents: WarmParents, tmp_path: Path, values: Mapping[str, Any]) -> str | None:
+def refused(
+    setup: EngineSetup, parents: WarmParents, tmp_path: Path, values: Mapping[str, Any], **env: str
+) -> str | None:
+    """Why a launch would be plain; None when it would be warm."""
     candidate = Candidate.of(setup.space, setup.definition.name, {**setup.baseline.values, **values})
     plan = setup.plan(candidate, Place("127.0.0.1", 1, tuple(range(2, 1 + setup.port_count))))
+    plan = replace(plan, env={**plan.env, **env})
     try:
         parents.parent_for(plan, setup.definition.warm, tmp_path / "warm.log")
     except ColdError as error:

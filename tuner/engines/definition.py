@@ -60,7 +60,10 @@ class Warm(BaseModel):
     """How an engine's servers are forked from a process that has imported it already.
 
     Attributes:
-        modules: what that process imports; what a version does not have is left out.
+        modules: what that process imports; what a version does not have is left out. Only what a plain server imports
+            as well: modules for another platform may replace parts of torch.
+        modules_gpu: the same for servers on GPUs.
+        modules_cpu: the same for servers without.
         env: variables that forked servers get besides.
         fork_workers: processes that the engine asks to be spawned are forked too, or they would import all again.
         spawn_when_set: variables that libraries read when they are loaded; a process for which the engine sets one is
@@ -74,6 +77,8 @@ class Warm(BaseModel):
     model_config = _FILE
 
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
+    modules_gpu: tuple[str, ...] = ()
+    modules_cpu: tuple[str, ...] = ()
     env: Mapping[EnvName, str] = {}
     fork_workers: bool = False
     spawn_when_set: tuple[EnvName, ...] = ()
@@ -81,8 +86,9 @@ class Warm(BaseModel):
     lists: Mapping[str, str] = {}
     ready_threads: tuple[str, ...] = ()
 
-    def __hash__(self) -> int:
-        return hash((self.modules, tuple(self.env.items()), self.fork_workers, tuple(self.reads_late.items())))
+    def modules_for(self, *, gpus: bool) -> tuple[str, ...]:
+        """What is imported for servers on GPUs, or for those without."""
+        return self.modules + (self.modules_gpu if gpus else self.modules_cpu)
 
 
 class OwnAllReduce(BaseModel):

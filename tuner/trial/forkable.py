@@ -3,10 +3,11 @@
 A fork is as good as a fresh process unless something lives on in it that does not survive forking:
 
 * CUDA that is initialised cannot be used in a forked process (cuInit there answers CUDA_ERROR_NOT_INITIALIZED). The
-  driver itself tells: before cuInit, cuDeviceGetCount answers that error. CUDA also opens /dev/nvidia-uvm, NVML never.
-* NVML opens /dev/nvidiactl and /dev/nvidiaN, but is made for counting GPUs without spoiling forks (so says PyTorch of
-  PYTORCH_NVML_BASED_CUDA_CHECK, in its notes on CUDA). PyTorch leaves it open; here it is shut down, so that a server
-  opens its own.
+  driver itself tells: before cuInit, cuDeviceGetCount answers that error.
+* NVML is made for counting GPUs without spoiling forks (so says PyTorch of PYTORCH_NVML_BASED_CUDA_CHECK, in its notes
+  on CUDA). On two H200s (driver 580) it had opened /dev/nvidiactl, nvidia0, nvidia1, two files of nvidia-caps and even
+  nvidia-uvm, and a thread `cuda00001800007` ran; CUDA was initialised in forked processes all the same. PyTorch leaves
+  it open; here it is shut down, so that a server opens its own.
 * A NCCL communicator needs CUDA and has threads: both are looked for.
 * Threads are not forked. Libraries that are ready for forks (OpenBLAS) end theirs before one: a trial fork tells.
 """
@@ -16,9 +17,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -26,7 +28,8 @@ from typing import Any, Self
 from tuner.trial.importspy import module_of
 
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
-_HARMFUL = ("/dev/nvidia-uvm", "/dev/kfd", "/dev/dri")
+_HARMFUL = ("/dev/kfd", "/dev/dri")
+_DRIVER_THREAD = re.compile(r"cuda[0-9a-f]+")
 _CUDA_NOT_INITIALIZED = 3  # CUresult, cuda.h
 _MOST_NVML_USERS = 1000
 """NVML counts its users; each must be signed off. It answers with an error once there are none."""
@@ -101,7 +104,7 @@ def _loaded(name: str) -> Any:
     return None if path is None else ctypes.CDLL(path)
 
 
-def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads: Iterable[str] = ()) -> list[str]:
+def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads: Collection[str] = ()) -> list[str]:
     """Why a fork of this process would not be like a fresh one; empty if it would.
 
     Args:
@@ -109,27 +112,30 @@ def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads:
         opened_by: who opened GPU devices.
         ready_threads: names of threads whose library takes care of forks.
     """
-    reasons = ["CUDA is initialised"] if cuda_is_initialised() else []
+    cuda = cuda_is_initialised()
+    reasons = ["CUDA is initialised"] if cuda else []
     harmful = sorted({path for path in files.values() if path.startswith(_HARMFUL)})
     reasons += [f"{path} is open since {opened_by.get(path, 'the start')} was imported" for path in harmful]
-    return reasons + _threads(set(ready_threads)) + _children()
+    foreign = [(name, n) for name, n in _native_threads().items() if cuda or not _DRIVER_THREAD.fullmatch(name)]
+    reasons += [f"thread {one.name} runs" for one in threading.enumerate() if one is not threading.main_thread()]
+    reasons += [f"{n} threads of a library run ({name})" for name, n in foreign if name not in ready_threads]
+    return reasons + _children()
 
 
-def _threads(ready: set[str]) -> list[str]:
-    main = threading.main_thread()
-    python = {one.native_id: one.name for one in threading.enumerate() if one is not main}
-    reasons = [f"thread {name} runs" for name in python.values()]
+def _native_threads() -> dict[str, int]:
+    """Name → number of threads that are not Python's and survive a fork in the forking process."""
     pid = os.fork()
     if pid == 0:
         os._exit(0)
     os.waitpid(pid, 0)
+    python = {one.native_id for one in threading.enumerate()}
     native: dict[str, int] = {}
     for task in Path("/proc/self/task").iterdir():
-        if int(task.name) not in {main.native_id, *python}:
+        if int(task.name) not in python:
             with contextlib.suppress(OSError):  # it has ended
                 name = (task / "comm").read_text().strip()
                 native[name] = native.get(name, 0) + 1
-    return reasons + [f"{n} threads of a library run ({name})" for name, n in native.items() if name not in ready]
+    return native
 
 
 def _children() -> list[str]:

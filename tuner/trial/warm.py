@@ -101,7 +101,7 @@ class WarmParent:
         ColdError: it could not be started, or is unfit for forking.
     """
 
-    def __init__(self, interpreter: str, warm: Warm, environment: Mapping[str, str], log: Path) -> None:
+    def __init__(self, interpreter: str, warm: Warm, environment: Mapping[str, str], log: Path, *, gpus: bool) -> None:
         self._warm = warm
         self._environment = environment
         self._suspects: dict[str, str | None] = {}
@@ -119,7 +119,7 @@ class WarmParent:
             )
         try:
             wish = {
-                "modules": warm.modules,
+                "modules": warm.modules_for(gpus=gpus),
                 "fork_workers": warm.fork_workers,
                 "spawn_when_set": warm.spawn_when_set,
                 "ready_threads": warm.ready_threads,
@@ -219,8 +219,8 @@ class WarmParents:
     """The parents of one worker, by program and engine modules."""
 
     def __init__(self) -> None:
-        self._parents: dict[tuple[str, Warm], WarmParent] = {}
-        self._starts: dict[tuple[str, Warm], int] = {}
+        self._parents: dict[tuple[str, str, bool], WarmParent] = {}
+        self._starts: dict[tuple[str, str, bool], int] = {}
 
     def parent_for(self, plan: LaunchPlan, warm: Warm | None, log: Path) -> WarmParent:
         """The parent for a launch, started if need be (which takes as long as the imports).
@@ -236,13 +236,13 @@ class WarmParents:
         if warm is None:
             raise ColdError(f"nothing is known about keeping {plan.engine} warm")
         environment = {**warm.env, **build_environment(plan, os.environ, _NO_LAUNCH)}
-        key = (interpreter_of(plan.argv), warm)
+        key = (interpreter_of(plan.argv), warm.model_dump_json(), bool(plan.gpus))
         parent = self._parents.get(key)
         if parent is None or not parent.is_alive:
             self._starts[key] = self._starts.get(key, 0) + 1
             if self._starts[key] > _MOST_STARTS:
                 raise ColdError(f"the process with the engine's imports ended {_MOST_STARTS} times")
-            parent = self._parents[key] = WarmParent(key[0], warm, environment, log)
+            parent = self._parents[key] = WarmParent(key[0], warm, environment, log, gpus=bool(plan.gpus))
         parent.refuse(environment)
         return parent
 

@@ -27,7 +27,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -42,7 +42,7 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 # -- importing --------------------------------------------------------------------------------------------------------
 
 
-def _import(modules: Iterable[str], ready_threads: Iterable[str]) -> dict[str, Any]:
+def _import(modules: Iterable[str], ready_threads: Collection[str]) -> dict[str, Any]:
     """Import what is there; what `warm.Imported` tells of it."""
     sys.path.append(_PACKAGE_ROOT)
     from tuner.trial import forkable, importspy

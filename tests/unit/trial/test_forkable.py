@@ -94,16 +94,29 @@ def test_a_thread_of_a_library_forbids_forks_unless_it_is_known_to_be_ready(
 
 
 @needs_compiler
+def test_a_thread_of_the_driver_forbids_forks_only_once_cuda_is_initialised(
+    tmp_path: Path, parents: WarmParents
+) -> None:
+    source = THREAD.replace('"pump"', '"cuda00001800007"') % ""
+    assert parent_with(
+        tmp_path, "libnvidia-ml.so.1", f"{source}\nint nvmlShutdown(void) {{ return 1; }}", parents
+    ).is_alive
+    (tmp_path / "second").mkdir()
+    with pytest.raises(ColdError, match=r"CUDA is initialised; .*cuda00001800007"):
+        parent_with(tmp_path / "second", "libcuda.so.1", source + CUDA % 0, WarmParents())
+
+
+@needs_compiler
 def test_a_library_that_ends_its_threads_before_a_fork_forbids_nothing(tmp_path: Path, parents: WarmParents) -> None:
     assert parent_with(tmp_path, "libpump.so", THREAD % "pthread_atfork(stop, 0, 0)", parents).is_alive
 
 
-def test_nvml_left_open_is_no_reason_and_cuda_s_device_is_named_with_the_module_that_opened_it() -> None:
-    nvml = {3: "/dev/null", 5: "/dev/nvidiactl", 6: "/dev/nvidia0", 7: "/dev/nvidia11"}
+def test_what_nvml_opens_is_no_reason_and_another_runtime_s_device_is_named_with_its_module() -> None:
+    nvml = {3: "/dev/null", 5: "/dev/nvidiactl", 6: "/dev/nvidia0", 7: "/dev/nvidia-uvm", 8: "/dev/nvidia-caps/x"}
     assert forkable.unfit(nvml, {}, ready_threads=threads_here()) == []
-    cuda = {**nvml, 8: "/dev/nvidia-uvm"}
-    assert forkable.unfit(cuda, {"/dev/nvidia-uvm": "engine.kernels"}, ready_threads=threads_here()) == [
-        "/dev/nvidia-uvm is open since engine.kernels was imported"
+    rocm = {**nvml, 9: "/dev/kfd"}
+    assert forkable.unfit(rocm, {"/dev/kfd": "engine.kernels"}, ready_threads=threads_here()) == [
+        "/dev/kfd is open since engine.kernels was imported"
     ]
 
 

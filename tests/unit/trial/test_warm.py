@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -232,6 +233,16 @@ def _open_files(pid: int) -> set[str]:
 def test_a_module_that_is_not_there_is_left_out(program: Path, tmp_path: Path, parents: WarmParents) -> None:
     parent = parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
     assert list(parent.imported.missing) == ["no_such_module"]
+
+
+def test_what_is_for_gpus_is_imported_for_servers_on_gpus_only(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    warm = WARM.model_copy(update={"modules_gpu": ("no_gpu_module",), "modules_cpu": ("no_cpu_module",)})
+    with_gpu = dataclasses.replace(plan_of(program), gpus=(0,))
+    for plan, missing in ((plan_of(program), "no_cpu_module"), (with_gpu, "no_gpu_module")):
+        imported = parents.parent_for(plan, warm, tmp_path / "warm.log").imported
+        assert set(imported.missing) == {"no_such_module", missing}
 
 
 def test_only_python_programs_can_be_forked(program: Path) -> None:
