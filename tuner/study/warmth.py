@@ -27,16 +27,16 @@ def warm_difference(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator
     for engine in space.engines:
         own = [a for a in attempts if a.candidate.engine == engine]
         key = next((a.candidate.fingerprint for a in own if a.purpose in BASELINE_PURPOSES), None)
-        same = [a for a in own if a.candidate.fingerprint == key and a.report is not None]
+        same = [a for a in own if a.candidate.fingerprint == key]
         warm = [a for a in same if a.report is not None and WARM_NOTE in a.report.notes]
         plain = [a for a in same if a not in warm and a.purpose in {*BASELINE_PURPOSES, Purpose.CONFIRM}]
         found = []
         for goal in space.goals:
             at = (goal.metric, goal.level)
-            values = [
+            ours, theirs = (
                 [v for a in group if (v := measured_value(a, at)) is not None and v > 0] for group in (warm, plain)
-            ]
-            interval = ratio_interval(*values, confidence)
+            )
+            interval = ratio_interval(ours, theirs, confidence)
             if interval is not None and not interval.low <= 0 <= interval.high:
                 found.append(f"{goal.label}: {interval.center:+.1%} [{interval.low:+.1%}, {interval.high:+.1%}]")
         if found:
