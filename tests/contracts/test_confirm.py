@@ -159,7 +159,7 @@ def test_a_study_ends_by_confirming_within_its_trials(world: World) -> None:
     end = world.run()
     assert end.state is StudyState.FINISHED
     assert "24 trials" in end.reason
-    assert end.reason.endswith("confirmed")
+    assert end.reason.endswith("confirmation complete")
     assert len({a.trial for a in world.attempts}) == 24
     # A third of 24 trials: three rounds of the baseline and one finalist.
     assert len(world.of(Purpose.CONFIRM)) == 6
@@ -250,7 +250,7 @@ def test_a_confirmation_that_is_asked_for_again_launches_nothing_new(world: Worl
     world.coordinator().confirm(Extent(finalists=1, rounds=3))
     first = len(world.attempts)
     end = world.coordinator().confirm(Extent(finalists=1, rounds=3))
-    assert end.reason == "confirmed"
+    assert end.reason == "confirmation complete"
     assert len(world.attempts) == first >= before
 
 

@@ -185,9 +185,14 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     rule = resolved_pick(record, attempts, CONFIRMED)
     chosen = front.pick(rule)
     label = f" ({SIMULATED})" if chosen.simulated else ""
-    what = "the baseline itself" if chosen.is_baseline else changes(_changes(front, chosen))
-    how = f"by `{rule}`" if rule in PICKS else "and confirmed"
-    out().print(f"chosen {how}{label}: {what}", style="bold", markup=False)
+    how = f" by `{rule}`" if rule in PICKS else " and confirmed"
+    if chosen.is_baseline:
+        how, what = (
+            (how, "the baseline itself") if rule in PICKS else ("", "the baseline; no finalist is shown to be better")
+        )
+    else:
+        what = changes(_changes(front, chosen))
+    out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
     for goal, value, gain in zip(front.goals, chosen.values, front.gains(chosen), strict=True):
         against = f", {_gain(gain)} against the baseline" if gain is not None and not chosen.is_baseline else ""
         out().print(f"  {goal.label}: {_value(value)} {goal.metric.unit}{against}", markup=False)

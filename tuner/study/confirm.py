@@ -130,7 +130,7 @@ class ConfirmAgenda:
         rounds = self._extent.rounds
 
         def arms_for(earlier: Sequence[AttemptRecord]) -> Sequence[Candidate] | Done:
-            return self._arms(earlier, finalists, rounds)
+            return self._arms(earlier, finalists, rounds, attempts)
 
         return self._rotation.next(attempts, series, in_hand, arms_for, self._out_of_time(attempts))
 
@@ -147,19 +147,23 @@ class ConfirmAgenda:
         return chosen[: extent.finalists]
 
     def _arms(
-        self, earlier: Sequence[AttemptRecord], finalists: Sequence[Candidate], rounds: int
+        self,
+        earlier: Sequence[AttemptRecord],
+        finalists: Sequence[Candidate],
+        rounds: int,
+        attempts: Sequence[AttemptRecord],
     ) -> Sequence[Candidate] | Done:
         failed = failed_for_good(earlier)
         standing = [c for c in finalists if c.fingerprint not in failed]
         due = [c for c in standing if rounds_begun(earlier, c) < rounds]
         if not due:
-            return Done("confirmed" if standing else "not confirmed: every finalist failed")
+            return Done("confirmation complete" if standing else "not confirmed: every finalist failed")
         controls = list(self._baselines.values())
         begun = max(rounds_begun(earlier, c) for c in controls) if earlier else 0
         if begun >= _LOOK_AFTER and begun < rounds:
-            results = SeriesResults(self._space, earlier, self._space.budget.smallest_gain)
+            results = SeriesResults(self._space, earlier, self._space.budget.smallest_gain, attempts)
             if all(results.is_decided(c, self._baselines[c.engine]) for c in standing):
-                return Done(f"confirmed after {begun} rounds: more would decide nothing")
+                return Done(f"confirmation decided after {begun} rounds: more would decide nothing")
         return [*controls, *due]
 
     def _out_of_time(self, attempts: list[AttemptRecord]) -> str | None:
@@ -206,7 +210,7 @@ def confirmation_of(
     if not series:
         return None
     asked = space.budget.smallest_gain
-    results = SeriesResults(space, series, asked)
+    results = SeriesResults(space, series, asked, attempts)
     reading = _Reading(space, series, results, baselines)
     arms = reading.with_yields(reading.arms())
     simulated = any(

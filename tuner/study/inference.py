@@ -4,13 +4,14 @@ The model is that of the randomised complete block design (Fisher, The Design of
 and Analysis of Experiments, chapter 4): the logarithm of a launch's value is its arm plus its round plus noise. Drift,
 heat and neighbours move a whole round and fall out of every comparison; what is left over all arms tells the noise from
 launch to launch, with more degrees of freedom than each pair alone has. Launches that failed leave holes, which least
-squares allows for.
+squares allows for. Where the same configuration was also launched several times outside the rounds, those launches tell
+the same noise: their scatter is pooled with the residuals, each with its own degrees of freedom.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -80,13 +81,19 @@ class Contrast:
 class Rounds:
     """Least squares over arms and rounds of one objective."""
 
-    def __init__(self, launches: Sequence[Launch]) -> None:
+    def __init__(self, launches: Sequence[Launch], replicates: Iterable[Sequence[float]] = ()) -> None:
         """Fit.
+
+        Args:
+            launches: of the rounds.
+            replicates: groups of values of one configuration each, launched outside the rounds and in the same way, not
+                chosen for what they showed. They tell the noise only.
 
         Raises:
             ValueError: for a value that is not positive.
         """
-        if any(launch.value <= 0 for launch in launches):
+        groups = [group for group in replicates if len(group) > 1]
+        if any(value <= 0 for value in (*(launch.value for launch in launches), *(v for g in groups for v in g))):
             raise ValueError("a ratio needs values above zero")
         self.launches = tuple(launches)
         self._arms = {name: i for i, name in enumerate(dict.fromkeys(launch.arm for launch in launches))}
@@ -100,8 +107,10 @@ class Rounds:
         self._effects = self._inverse @ design.T @ logs
         self._null = np.eye(design.shape[1]) - self._inverse @ (design.T @ design)
         residuals = logs - design @ self._effects
-        self.df = len(launches) - int(np.linalg.matrix_rank(design)) if launches else 0
-        self._variance = float(residuals @ residuals) / self.df if self.df else math.nan
+        scatter = [(len(group) - 1) * float(np.var(np.log(group), ddof=1)) for group in groups]
+        own = len(launches) - int(np.linalg.matrix_rank(design)) if launches else 0
+        self.df = own + sum(len(group) - 1 for group in groups)
+        self._variance = (float(residuals @ residuals) + sum(scatter)) / self.df if self.df else math.nan
 
     @property
     def deviation(self) -> float:

@@ -22,6 +22,7 @@ from tuner.search.base import Proposal, Search
 from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
 from tuner.study.verdict import MetricAt, wanted_metrics
+from tuner.trial.starting import WARM_NOTE
 from tuner.trial.statistics import CONFIDENCE, t_quantile
 
 SERIES_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
@@ -119,6 +120,23 @@ def rounds_begun(series: Sequence[AttemptRecord], candidate: Candidate) -> int:
     return len({a.block for a in series if a.candidate.fingerprint == candidate.fingerprint})
 
 
+def _replicates(series: Sequence[AttemptRecord], attempts: Sequence[AttemptRecord]) -> list[list[AttemptRecord]]:
+    """The launches with which each baseline of the series began the study, as far as they were launched as it is.
+
+    Only those at the start, one after the other: later ones are spread over hours, and would tell the drift as well.
+    """
+    arms = {attempt.candidate.fingerprint for attempt in series}
+    groups: dict[str, list[AttemptRecord]] = {}
+    for attempt in attempts:
+        if attempt.purpose is Purpose.BASELINE and attempt.candidate.fingerprint in arms and _is_plain(attempt):
+            groups.setdefault(attempt.candidate.fingerprint, []).append(attempt)
+    return list(groups.values())
+
+
+def _is_plain(attempt: AttemptRecord) -> bool:
+    return attempt.report is not None and WARM_NOTE not in attempt.report.notes
+
+
 class SeriesResults:
     """What the launches of a series show, objective by objective.
 
@@ -126,12 +144,17 @@ class SeriesResults:
         space: of the study.
         series: its attempts; those without a number are left out.
         asked: the difference that matters, as a share.
+        attempts: all of the study. The baseline's launches before the series tell the noise too: nobody chose them for
+            what they showed.
     """
 
-    def __init__(self, space: Space, series: Sequence[AttemptRecord], asked: float) -> None:
+    def __init__(
+        self, space: Space, series: Sequence[AttemptRecord], asked: float, attempts: Sequence[AttemptRecord] = ()
+    ) -> None:
         self._space = space
         self._series = series
         self._asked = asked
+        self._replicates = _replicates(series, attempts)
         self._rounds = {goal.label: self._fit(goal) for goal in space.goals}
 
     def _fit(self, goal: Objective) -> Rounds:
@@ -140,7 +163,10 @@ class SeriesResults:
             value = measured_value(attempt, (goal.metric, goal.level))
             if value is not None and value > 0:
                 rows.append(Launch(attempt.candidate.fingerprint, in_block(attempt), value))
-        return Rounds(rows)
+        groups = [
+            [measured_value(attempt, (goal.metric, goal.level)) for attempt in group] for group in self._replicates
+        ]
+        return Rounds(rows, [[value for value in group if value is not None and value > 0] for group in groups])
 
     def contrast(self, goal: Objective, a: Candidate, b: Candidate) -> Contrast | None:
         """`a` against `b` in logarithms, turned so that more is better."""

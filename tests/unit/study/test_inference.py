@@ -97,6 +97,39 @@ def test_one_round_gives_an_estimate_without_interval() -> None:
     assert (contrast.interval(), contrast.chance_above, contrast.smallest, contrast.p_value) == (None, None, None, 1.0)
 
 
+def test_launches_outside_the_rounds_tell_the_noise_and_nothing_else() -> None:
+    rows = [Launch("a", 1, 1.1), Launch("b", 1, 1.0), Launch("a", 2, 1.3), Launch("b", 2, 1.0)]
+    logs = [math.log(1.1), math.log(1.3)]
+    group = [2.0, 2.1, 1.9]
+    alone, helped = Rounds(rows).contrast("a", "b"), Rounds(rows, [group, [5.0]]).contrast("a", "b")
+    assert alone is not None
+    assert helped is not None
+    assert helped.estimate == pytest.approx(alone.estimate)
+    assert (alone.df, helped.df) == (1, 3)
+    residuals = 2 * 2 * ((logs[1] - logs[0]) / 4) ** 2
+    pooled = (residuals + 2 * np.var(np.log(group), ddof=1)) / 3
+    assert helped.error == pytest.approx(math.sqrt(pooled * 2 / 2))
+
+
+def test_the_interval_with_launches_outside_the_rounds_covers_the_truth_as_often_as_it_says() -> None:
+    rng = np.random.default_rng(5)
+    hits = 0
+    for _ in range(1500):
+        values = {
+            (arm, block): 100 * math.exp(effect + 0.05 * block + rng.normal(0.0, 0.02))
+            for block in range(2)
+            for arm, effect in {"base": 0.0, "x": 0.1}.items()
+        }
+        rows = [Launch(arm, block, value) for (arm, block), value in values.items()]
+        contrast = Rounds(rows, [np.exp(rng.normal(5.0, 0.02, 3)).tolist()]).contrast("x", "base")
+        assert contrast is not None
+        interval = contrast.interval()
+        assert interval is not None
+        hits += interval.contains(math.expm1(0.1))
+    low, high = stats.binom.ppf([0.0005, 0.9995], 1500, 0.95)
+    assert low <= hits <= high
+
+
 def test_values_that_have_no_logarithm_are_refused() -> None:
     with pytest.raises(ValueError, match="above zero"):
         Rounds([Launch("a", 1, 0.0)])
