@@ -1,25 +1,29 @@
 """What NCCL itself says: which variables it read, and what it used for the messages of a decode step.
 
 Lines and the versions that write them are those of NVIDIA/nccl: `set by environment` (src/misc/param.cc, subsystem
-ENV), the table of possible combinations and one line per call (src/graph/tuning.cc, src/enqueue.cc, subsystem TUNING,
-from 2.24 on), symmetric kernels (src/scheduler/symmetric_sched.cc). Captured calls log once, at capture.
+ENV), the table of possible combinations and one line per call (src/graph/tuning.cc, src/enqueue.cc, subsystem TUNING),
+symmetric kernels (src/scheduler/symmetric_sched.cc). Captured calls log once, at capture. A call's line has had three
+forms: names since 2.24 (`AllReduce: 8192 Bytes -> Algo RING proto LL channel{…}`; 2.31 adds more behind it), numbers
+just before that (`AllGather: 8192 Bytes -> Algo 1 proto 2 time 9.8`), and until 2.22 numbers without saying which
+collective.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.domain.trial import Activity
 
 CALLS_SINCE = (2, 24)
-"""First version that logs every call with its algorithm and protocol."""
+"""First version of which a log without calls proves that there were none."""
 
 _VERSION = re.compile(r"NCCL version (\d+)\.(\d+)\.(\d+)")
 _READ = re.compile(r"NCCL INFO (NCCL_\w+) set by environment to (.*?)\.?\s*$")
-_CALL = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo (\w+) proto (\w+)")
+_CALL = re.compile(r"NCCL INFO (\w+): (\d+) Bytes -> Algo ([A-Za-z]\w*) proto ([A-Za-z]\w*)")
+_NUMBERED = re.compile(r"NCCL INFO (?:(\w+): )?(\d+) Bytes -> Algo (\d+) proto (\d+) time")
 _SYMMETRIC = re.compile(r"NCCL INFO (\w+) \[Symmetric\]: (\d+) Bytes -> Kernel (\S+)")
 _CHANNELS = re.compile(r"NCCL INFO (\d+) coll channels")
 _BACKENDS = re.compile(r"Using \[([^\]]*)\] all-reduce backends \(in dispatch order\)")
@@ -35,10 +39,17 @@ _NCCL_BACKENDS = frozenset({"PYNCCL", "NCCL", "NCCL_SYMM_MEM"})
 _CHOICES = {"NCCL_ALGO": "algorithm", "NCCL_PROTO": "protocol"}
 _FUNCTION = "allreduce"
 
+# The numbers stand for these (src/include/device.h and its successors).
+_ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
+_PROTOCOLS = ("LL", "LL128", "SIMPLE")
+
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """Collectives of one kind and size: how they were done, and how often that was logged."""
+    """Collectives of one kind and size: how they were done, and how often that was logged.
+
+    `function` is empty where the line does not name it.
+    """
 
     function: str
     size_bytes: int
@@ -65,15 +76,17 @@ class NcclReading:
 
     @property
     def logs_calls(self) -> bool:
-        """Whether this version of NCCL logs every call; taken for granted where it does not say its version."""
-        return self.version is None or self.version[:2] >= CALLS_SINCE
+        """Whether this NCCL logs its calls; taken for granted where it does not say its version."""
+        return bool(self.calls) or self.version is None or self.version[:2] >= CALLS_SINCE
 
     def is_bypassed(self, sizes: Iterable[int]) -> bool:
         """Whether all-reduces of these sizes (bytes) never came to NCCL."""
-        return self.logs_calls and not self.all_reduces(sizes)
+        wanted = set(sizes)
+        possible = (c for c in self.calls if c.function in ("AllReduce", "") and c.size_bytes in wanted)
+        return self.logs_calls and next(possible, None) is None
 
     def all_reduces(self, sizes: Iterable[int]) -> tuple[Call, ...]:
-        """All-reduce calls of these sizes (bytes)."""
+        """Calls of these sizes (bytes) that say that they are all-reduces."""
         wanted = set(sizes)
         return tuple(c for c in self.calls if c.function == "AllReduce" and c.size_bytes in wanted)
 
@@ -89,6 +102,9 @@ def read_nccl_log(lines: Iterable[str]) -> NcclReading:
             continue
         if found := _CALL.search(line):
             calls[found[1], int(found[2]), found[3].upper(), found[4].upper()] += 1
+        elif found := _NUMBERED.search(line):
+            algorithm, protocol = _named(_ALGORITHMS, found[3]), _named(_PROTOCOLS, found[4])
+            calls[found[1] or "", int(found[2]), algorithm, protocol] += 1
         elif found := _SYMMETRIC.search(line):
             calls[found[1], int(found[2]), "SYMMETRIC", found[3]] += 1
         elif found := _READ.search(line):
@@ -98,6 +114,11 @@ def read_nccl_log(lines: Iterable[str]) -> NcclReading:
         elif version is None and (found := _VERSION.search(line)):
             version = (int(found[1]), int(found[2]), int(found[3]))
     return NcclReading(version, variables, tuple(Call(*key, count) for key, count in calls.items()), channels)
+
+
+def _named(names: Sequence[str], number: str) -> str:
+    """What a number stands for; the number itself where this module is older than the log."""
+    return names[int(number)] if int(number) < len(names) else number
 
 
 def decode_sizes(hidden_size: int, batches: Iterable[int], *, element_bytes: int = 2) -> tuple[int, ...]:
@@ -143,10 +164,13 @@ def variable_activity(
     if not reading.logs_calls:
         assert reading.version is not None, "only a version says that calls are not logged"
         return Activity.UNKNOWN, f"NCCL read it; version {'.'.join(map(str, reading.version))} logs no calls"
-    calls = reading.all_reduces(sizes)
-    if not calls:
+    sizes = set(sizes)
+    if reading.is_bypassed(sizes):
         whose = f"the engine's own all-reduce ({own})" if own is not None else "something else"
         return Activity.INACTIVE, f"{whose} serves decode steps: NCCL made no all-reduce of their sizes"
+    calls = reading.all_reduces(sizes)
+    if not calls:
+        return Activity.UNKNOWN, "NCCL read it; its log does not say which calls are all-reduces"
     used = ", ".join(dict.fromkeys(f"{call.algorithm} {call.protocol}" for call in calls))
     if name in _CHOICES:
         taken = {getattr(call, _CHOICES[name]).lower() for call in calls}

@@ -81,6 +81,39 @@ def test_a_version_that_logs_no_calls_leaves_it_open(lines: list[str]) -> None:
     assert variable_activity("NCCL_PROTO", "LL", with_variable(old, "NCCL_PROTO", "LL"), SIZES)[0] is Activity.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("version", "line", "state", "reason"),
+    [
+        # Since 2.31 a call's line goes on behind the channels.
+        (
+            "2.31.2",
+            "AllReduce: 8192 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0} cgaClusterSize 0",
+            Activity.ACTIVE,
+            "NCCL read it; decode steps use RING LL",
+        ),
+        ("2.24.3", "AllReduce: 8192 Bytes -> Algo Tree proto LL channel{Lo..Hi}={0..1}", Activity.ACTIVE, "TREE LL"),
+        ("2.23.4", "AllReduce: 8192 Bytes -> Algo 1 proto 0 time 9.800000", Activity.ACTIVE, "RING LL"),
+        ("2.23.4", "AllReduce: 8192 Bytes -> Algo 1 proto 2 time 9.800000", Activity.INACTIVE, "RING SIMPLE"),
+        ("2.23.4", "AllGather: 8192 Bytes -> Algo 1 proto 0 time 9.800000", Activity.INACTIVE, "something else serves"),
+        ("2.20.5", "8192 Bytes -> Algo 1 proto 0 time 9.800000", Activity.UNKNOWN, "which calls are all-reduces"),
+        ("2.20.5", "805306368 Bytes -> Algo 1 proto 2 time 3970.683594", Activity.INACTIVE, "something else serves"),
+        ("2.18.6", "Connected all rings", Activity.UNKNOWN, "version 2.18.6 logs no calls"),
+        ("2.30.7", "Connected all rings", Activity.INACTIVE, "something else serves"),
+    ],
+)
+def test_calls_are_read_in_the_words_of_each_version(version: str, line: str, state: Activity, reason: str) -> None:
+    reading = read_nccl_log(
+        [
+            f"vm:705:705 [0] NCCL INFO NCCL version {version}+cuda12.8",
+            "vm:705:705 [0] NCCL INFO NCCL_PROTO set by environment to LL",
+            f"vm:705:705 [0] NCCL INFO {line}",
+        ]
+    )
+    found = variable_activity("NCCL_PROTO", "LL", reading, SIZES)
+    assert found[0] is state
+    assert reason in found[1]
+
+
 def test_symmetric_kernels_are_calls_that_no_choice_decides(lines: list[str]) -> None:
     symmetric = "vm:1:1 [0] NCCL INFO AllReduce [Symmetric]: 8192 Bytes -> Kernel AllReduce_RSxLD_AGxST nchannels 8"
     bypassed = [line for line in lines if "AllReduce:" not in line]
@@ -95,6 +128,24 @@ def test_vllm_names_the_all_reduce_that_comes_first() -> None:
     aside = "WARNING Custom allreduce is disabled because it's not supported on more than two PCIe-only GPUs."
     assert own_all_reduce([*lines, aside]) is None
     assert own_all_reduce(["nothing of the kind"]) is None
+
+
+@pytest.mark.parametrize(
+    ("lines", "own"),
+    [
+        (["[TP0] All Reduce config: symmetric_memory = 80.01 MB, local_buffer = 2.00 MB, multicast = False"], True),
+        (["CustomAllReduceV2 is disabled because it's not supported on more than two PCIe-only GPUs."], False),
+        (
+            ["CustomAllreduce is disabled due to an unsupported world size: 5. Supported world sizes: [2, 4, 6, 8]."],
+            False,
+        ),
+        (["Setup Custom allreduce failed with invalid literal for int(): 'GPU-1'. To silence this warning, …"], False),
+        (["All Reduce config: symmetric_memory = 80.01 MB", "Setup Custom allreduce failed with out of memory"], False),
+        (["Custom quick allreduce is disabled because this works on AMD only"], False),
+    ],
+)
+def test_sglang_says_whether_its_own_all_reduce_is_set_up(lines: list[str], own: bool) -> None:
+    assert own_all_reduce(lines) == ("custom all-reduce" if own else None)
 
 
 def test_a_verification_launch_lets_every_process_write_a_file_of_its_own() -> None:
