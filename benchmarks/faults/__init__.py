@@ -8,6 +8,8 @@ reports and by the clock. The last line is one JSON object with the sums and `by
 
     catalogue   what is injected and what must come of it
     trials      one injection: run, disturb, judge
-    studies     faults of our own side, injected into whole studies
+    studies     a whole study that is struck again and again
+    strikes     faults of our own side: what is done to such a study
+    shim        a full disk and a set clock for one study's processes
     report      sums and words
 """

@@ -11,15 +11,16 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.faults import report, trials
 from benchmarks.faults.catalogue import INJECTIONS, Injection
-from benchmarks.faults.studies import STUDY_FAULTS
-from benchmarks.faults.trials import Judged
+from benchmarks.faults.strikes import STUDY_FAULTS
+from benchmarks.faults.trials import Judged, Norm
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Phase
+from tuner.domain.output import OutputReference
+from tuner.domain.trial import Purpose, TrialReport
 from tuner.trial.deadlines import learn_limits
 
 _GOOD_LAUNCHES = 5
@@ -31,30 +32,26 @@ def say(text: str) -> None:
     print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Norm:
-    """What launches without a fault take: limits learned from them, and what a trial may cost, in seconds."""
-
-    limits: Mapping[Phase, float]
-    bound_s: float
-
-
 def learn_norm(flags: Mapping[str, str], root: Path, jobs: int) -> Norm:
     """Launch without a fault, as many at a time as there will be with faults."""
     plain = Injection("none", flags=flags)
 
-    def one(number: int) -> Mapping[Phase, float]:
+    def one(number: int) -> TrialReport:
         run_dir = root / "good" / f"{len(flags)}-{number}"
-        done = trials.run_once(trials.fault_space(plain, f"good-{number}"), run_dir, {})
+        space = trials.fault_space(plain, f"good-{number}")
+        done = trials.run_once(space, run_dir, Norm({}, 0.0), Purpose.BASELINE)
         if not isinstance(done.outcome, Measured):
             raise SystemExit(f"a launch without a fault failed: {done.outcome}")
-        return {phase: seconds for phase, seconds in done.phase_seconds.items() if phase not in _LAUNCH_ENDS}
+        return done
 
     with ThreadPoolExecutor(jobs) as pool:
         good = list(pool.map(one, range(max(_GOOD_LAUNCHES, jobs))))
-    median = statistics.median(sum(launch.values()) for launch in good)
+    launches = [{p: s for p, s in one.phase_seconds.items() if p not in _LAUNCH_ENDS} for one in good]
+    median = statistics.median(sum(launch.values()) for launch in launches)
     say(f"median good launch {median:.2f} s over {len(good)} {dict(flags) or ''}")
-    return Norm(learn_limits(good), 2 * median + _MINUTE_S)
+    output = good[0].output
+    reference = OutputReference(output.prompts, output.answers) if output is not None else None
+    return Norm(learn_limits(launches), 2 * median + _MINUTE_S, reference)
 
 
 def run_matrix(chosen: Sequence[Injection], injections: int, jobs: int, root: Path) -> list[Judged]:
@@ -64,7 +61,7 @@ def run_matrix(chosen: Sequence[Injection], injections: int, jobs: int, root: Pa
     judged: list[Judged] = []
     with ThreadPoolExecutor(jobs) as pool:
         orders = [(one, norms[tuple(one.flags.items())]) for _ in range(injections) for one in chosen]
-        running = [pool.submit(trials.inject, one, root, norm.limits, norm.bound_s) for one, norm in orders]
+        running = [pool.submit(trials.inject, one, root, norm) for one, norm in orders]
         for done in as_completed(running):
             one = done.result()
             judged.append(one)
@@ -75,20 +72,25 @@ def run_matrix(chosen: Sequence[Injection], injections: int, jobs: int, root: Pa
     return judged
 
 
-def run_studies(names: Sequence[str], injections: int, root: Path) -> list[Judged]:
-    """Strike a whole study so many times for each fault of our own side, one study after the other."""
-    judged: list[Judged] = []
-    for name in names:
+def run_studies(names: Sequence[str], injections: int, jobs: int, root: Path) -> list[Judged]:
+    """Strike a whole study so many times for each fault of our own side, several studies at a time."""
+
+    def strike(name: str) -> list[Judged]:
         folder = root / name
         folder.mkdir()
         say(f"a study for {name}")
         try:
-            judged += STUDY_FAULTS[name](folder, injections)
+            return STUDY_FAULTS[name](folder, injections)
         except Exception:
-            judged.append(Judged.lost(name, folder, traceback.format_exc()))
-    for one in judged:
-        if not one.is_clean:
-            say(f"WRONG {one}")
+            return [Judged.lost(name, folder, traceback.format_exc())]
+
+    judged: list[Judged] = []
+    with ThreadPoolExecutor(jobs) as pool:
+        for done in as_completed([pool.submit(strike, name) for name in names]):
+            judged += done.result()
+            for one in done.result():
+                if not one.is_clean:
+                    say(f"WRONG {one}")
     return judged
 
 
@@ -101,12 +103,13 @@ def main() -> int:
         "--only", action="append", choices=names, metavar="FAULT", help=f"repeatable: {', '.join(names)}"
     )
     parser.add_argument("--jobs", type=int, default=12, help="injections at a time (default 12: most of them wait)")
+    parser.add_argument("--studies", type=int, default=3, help="whole studies at a time (default 3)")
     asked = parser.parse_args()
     wanted = set(asked.only or names)
     root = Path(tempfile.mkdtemp(prefix="tuner-faults-"))
     root.chmod(0o755)  # PostgreSQL runs as another user where the benchmark runs as root
     judged = run_matrix([one for one in INJECTIONS if one.name in wanted], asked.injections, asked.jobs, root)
-    judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, root)
+    judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, asked.studies, root)
     is_on_target = report.is_on_target(judged)
     if is_on_target:
         shutil.rmtree(root)

@@ -21,6 +21,7 @@ class Disturbance(StrEnum):
     KILL_SERVER = "kill_server"
     STOP_SERVER = "stop_server"
     STEAL_PORT = "steal_port"
+    LIMIT_FILES = "limit_files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +34,7 @@ class Injection:
         expected: what the trial may report: failure classes or `measured`.
         disturbance: what the benchmark does.
         flags: further flags of the server.
+        file_bytes: size at which every file ends, for `limit_files`.
     """
 
     name: str
@@ -40,6 +42,7 @@ class Injection:
     expected: frozenset[str] = frozenset({MEASURED})
     disturbance: Disturbance = Disturbance.NONE
     flags: Mapping[str, str] = field(default_factory=dict)
+    file_bytes: int = 0
 
 
 _SGLANG_PHASES = ("import", "parse", "nccl_init", "weights", "profile", "graph_capture", "warmup", "serving")
@@ -93,6 +96,12 @@ INJECTIONS: tuple[Injection, ...] = (
     _failing("garbage_stream", "garbage:running=3", _SHORT),
     _failing("closed_mid_stream", "close:running=3", _SHORT),
     _failing("short_answers", "short:running=3", _SHORT),
+    _failing("wrong_tokens", "wrong-tokens:skip=16", Failed.WRONG_OUTPUT),
+    Injection("double_fork_and_session", "orphan;port-child;ignore-sigterm"),
+    Injection(
+        "log_on_full_disk", "log-size@weights:megabytes=16", disturbance=Disturbance.LIMIT_FILES, file_bytes=4 << 20
+    ),
+    Injection("no_file_on_full_disk", expected=frozenset({Failed.ENV_SETUP}), disturbance=Disturbance.LIMIT_FILES),
     _failing("server_killed", "", Failed.HOST_OOM, disturbance=Disturbance.KILL_SERVER),
     _failing("server_stopped", "", _STALL, Failed.NCCL_HANG, disturbance=Disturbance.STOP_SERVER),
     _failing("guard_killed", "", Failed.LOST_WORKER, disturbance=Disturbance.KILL_GUARD),

@@ -1,20 +1,18 @@
-"""Faults of our own side, injected into whole studies: coordinator, worker or node killed, database away.
+"""A whole study that is struck again and again, and judged by what it knows in the end.
 
-One study per fault. Each injection strikes while a trial of the study runs, a trial that was not struck before. At the
-end every trial must be there with a verdict: a struck one is launched again, by the study or by `tuner study resume`.
+Each injection strikes while a trial of the study runs, a trial that was not struck before. At the end every trial must
+be there with a verdict: a struck one is launched again, by the study or by `tuner study resume`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
-import signal
 import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,17 +27,14 @@ from tuner.trial.record import FILE, LaunchRecord
 
 _TUNER = (sys.executable, "-m", "tuner.cli.main")
 _ROOT = Path(__file__).resolve().parents[2]
-_PATIENCE_S = 180.0
-_OUTAGE_S = 5.0
-_DATABASE_BOUND_S = 60.0
-_SPARE_TRIALS = 2
+_PATIENCE_S = 240.0
 _SPACE = """
 name: faults
 model: sim/kimi
 engines:
   simulated:
-    flags: {{--time-scale: 50}}
-    env: {{{tag}: {value}}}
+    flags: {{--time-scale: 100}}
+    env: {{{tag}: {value}, PYTHONPATH: {root}}}
 knobs:
   decode_steps:
     int: {{low: 1, high: 60}}
@@ -58,12 +53,17 @@ workload:
 
 @dataclass(slots=True)
 class Study:
-    """One study that runs through the command line, and its database."""
+    """One study that runs through the command line, and its database.
+
+    Attributes:
+        environment: variables of its coordinator, and so of its workers.
+    """
 
     folder: Path
     storage: str
     trials: int
     cluster: Cluster | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
     tag: str = field(default_factory=lambda: uuid.uuid4().hex)
     _process: subprocess.Popen[bytes] | None = None
     _store: Store | None = None
@@ -71,7 +71,7 @@ class Study:
     def start(self) -> None:
         """`tuner study start` in a process of its own."""
         space = self.folder / "space.yaml"
-        space.write_text(_SPACE.format(tag=TAG, value=self.tag))
+        space.write_text(_SPACE.format(tag=TAG, value=self.tag, root=_ROOT))
         self._run("start", "--space", str(space), "--name", "faults", "--trials", str(self.trials), "--yes")
 
     def resume(self) -> None:
@@ -80,7 +80,7 @@ class Study:
 
     def _run(self, *arguments: str) -> None:
         address = ("--ray-address", self.cluster.address) if self.cluster else ()
-        environment = CLUSTER_ENVIRONMENT if self.cluster else {}
+        environment = {**self.environment, **(CLUSTER_ENVIRONMENT if self.cluster else {})}
         with (self.folder / "coordinator.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [*_TUNER, "study", *arguments, "--storage", self.storage, *address],
@@ -122,10 +122,24 @@ class Study:
             time.sleep(0.2)
         raise RuntimeError(f"no trial ran for {_PATIENCE_S:.0f} s: see {self.folder / 'coordinator.log'}")
 
-    def end(self) -> None:
-        """Wait for the study's end, and make sure of it."""
+    def verdict_of(self, trial: int) -> str:
+        """What the study knows about a trial by now: `measured`, a failure class, or empty."""
+        own = [attempt for attempt in self.attempts() if attempt.trial == trial]
+        if any(attempt.state is AttemptState.MEASURED and attempt.told for attempt in own):
+            return MEASURED
+        failed = [attempt for attempt in own if attempt.state is AttemptState.FAILED and attempt.told]
+        return str(failed[-1].report.outcome.failure_class) if failed else ""  # type: ignore[union-attr]
+
+    def end(self, trials: Collection[int]) -> None:
+        """Wait until there is a verdict on each of these trials, then end the study after its present one."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.coordinator.poll() is None and time.monotonic() < deadline:
+            if all(map(self.verdict_of, trials)):
+                self.coordinator.terminate()
+                break
+            time.sleep(0.5)
         try:
-            self.coordinator.wait(_PATIENCE_S * 4)
+            self.coordinator.wait(_PATIENCE_S)
         except subprocess.TimeoutExpired:
             self.kill()
 
@@ -148,7 +162,7 @@ class Strike:
     seconds: float
 
 
-def _until_gone(record: LaunchRecord) -> float:
+def until_gone(record: LaunchRecord) -> float:
     """Seconds until a struck launch is gone; its bound is for the judge to apply."""
     began = time.monotonic()
     alive = [record.guard, *([record.server] if record.server else [])]
@@ -157,112 +171,36 @@ def _until_gone(record: LaunchRecord) -> float:
     return time.monotonic() - began
 
 
-def _strikes(study: Study, injections: int, strike: Callable[[LaunchRecord], float | None]) -> list[Strike]:
+def struck(
+    study: Study, injections: int, strike: Callable[[AttemptRecord, LaunchRecord], float | None]
+) -> list[Strike]:
     """Strike until there were so many injections; a strike that returns None does not count as one."""
     strikes: list[Strike] = []
-    struck: set[int] = set()
+    seen: set[int] = set()
     study.start()
     try:
         while len(strikes) < injections:
-            attempt, record = study.next_victim(struck)
+            attempt, record = study.next_victim(seen)
             time.sleep(random.uniform(0.0, 0.8))
-            struck.add(attempt.trial)
-            if (seconds := strike(record)) is not None:
+            seen.add(attempt.trial)
+            if (seconds := strike(attempt, record)) is not None:
                 strikes.append(Strike(attempt.trial, seconds))
-        study.end()
+        study.end(seen)
     finally:
         if study.coordinator.poll() is None:
             study.kill()
     return strikes
 
 
-def coordinator_killed(folder: Path, injections: int) -> list[Judged]:
-    """SIGKILL to `tuner study`, then `tuner study resume`."""
-    study = Study(folder, f"sqlite:///{folder / 'tuner.db'}", injections + _SPARE_TRIALS)
-
-    def strike(record: LaunchRecord) -> float:
-        study.kill()
-        seconds = _until_gone(record)
-        study.resume()
-        return seconds
-
-    return _judge("coordinator_killed", study, _strikes(study, injections, strike), WORKER_DEATH_BOUND_S)
-
-
-def ray_worker_killed(folder: Path, injections: int) -> list[Judged]:
-    """SIGKILL to the Ray worker that runs the trial."""
-    study = Study(folder, f"sqlite:///{folder / 'tuner.db'}", injections + _SPARE_TRIALS)
-
-    def strike(record: LaunchRecord) -> float:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(record.worker.pid, signal.SIGKILL)
-        return _until_gone(record)
-
-    return _judge("ray_worker_killed", study, _strikes(study, injections, strike), WORKER_DEATH_BOUND_S)
-
-
-def node_killed(folder: Path, injections: int) -> list[Judged]:
-    """SIGKILL to a whole Ray node of a cluster on this machine, which then gets a new one."""
-    with Cluster(folder) as cluster:
-        study = Study(folder, f"sqlite:///{folder / 'tuner.db'}", 2 * injections + _SPARE_TRIALS, cluster)
-
-        def strike(record: LaunchRecord) -> float | None:
-            if not cluster.hosts(record.worker.pid):
-                # Ray chose the coordinator's own node: have it choose again.
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(record.worker.pid, signal.SIGKILL)
-                return None
-            cluster.kill_node_of(record.worker.pid)
-            seconds = _until_gone(record)
-            cluster.add_node()
-            return seconds
-
-        strikes = _strikes(study, injections, strike)
-    return _judge("node_killed", study, strikes, WORKER_DEATH_BOUND_S)
-
-
-def database_down(folder: Path, injections: int) -> list[Judged]:
-    """PostgreSQL is stopped while a trial runs, and comes back; the last time it is away for a minute."""
-    sys.path.insert(0, str(_ROOT / "tests"))
-    from support.postgres import PostgresServer
-
-    server = PostgresServer(folder / "postgres")
-    server.start()
-    try:
-        study = Study(folder, server.url(), injections + _SPARE_TRIALS)
-        outages = iter([*[_OUTAGE_S] * (injections - 1), 60.0])
-
-        def strike(_record: LaunchRecord) -> float:
-            before = len(study.attempts())
-            server.stop()
-            time.sleep(next(outages))
-            server.start()
-            began = time.monotonic()
-            while len(study.attempts()) <= before and study.coordinator.poll() is None:
-                time.sleep(0.1)
-            return time.monotonic() - began
-
-        return _judge("database_down", study, _strikes(study, injections, strike), _DATABASE_BOUND_S)
-    finally:
-        server.stop()
-
-
-STUDY_FAULTS: dict[str, Callable[[Path, int], list[Judged]]] = {
-    "coordinator_killed": coordinator_killed,
-    "ray_worker_killed": ray_worker_killed,
-    "node_killed": node_killed,
-    "database_down": database_down,
-}
-
-
-def _judge(name: str, study: Study, strikes: list[Strike], bound_s: float) -> list[Judged]:
-    attempts = study.attempts()
+def judge(name: str, study: Study, strikes: list[Strike], bound_s: float) -> list[Judged]:
+    """What became of every struck trial; closes the study."""
+    verdicts = {strike.trial: study.verdict_of(strike.trial) for strike in strikes}
     study.close()
     runs = study.folder / "runs"
     orphans, held = len(left_behind(study.tag, runs)), ports_held(runs)
     judged = []
     for number, strike in enumerate(strikes):
-        said = _verdict(attempts, strike.trial)
+        said = verdicts[strike.trial]
         judged.append(
             Judged(
                 name=name,
@@ -277,12 +215,3 @@ def _judge(name: str, study: Study, strikes: list[Strike], bound_s: float) -> li
             )
         )
     return judged
-
-
-def _verdict(attempts: list[AttemptRecord], trial: int) -> str:
-    """What the study knows about a trial in the end: empty if it was lost."""
-    own = [attempt for attempt in attempts if attempt.trial == trial]
-    if any(attempt.state is AttemptState.MEASURED and attempt.told for attempt in own):
-        return MEASURED
-    failed = [attempt for attempt in own if attempt.state is AttemptState.FAILED and attempt.told]
-    return str(failed[-1].report.outcome.failure_class) if failed else ""  # type: ignore[union-attr]

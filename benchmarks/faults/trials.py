@@ -20,8 +20,8 @@ from pathlib import Path
 
 from benchmarks.faults.catalogue import MEASURED, Disturbance, Injection
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, Phase
+from tuner.domain.output import OutputReference
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialReport, TrialRequest
 from tuner.trial.ports import is_free
@@ -33,8 +33,24 @@ TAG = "TUNER_FAULT_TAG"
 WORKER_DEATH_BOUND_S = 10.0
 """After SIGKILL of its worker a server tree ends by itself within this time."""
 
+_ROOT = Path(__file__).resolve().parents[2]
 _TIME_SCALE = "200"
 _SETTLE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Norm:
+    """What launches without a fault take and answer.
+
+    Attributes:
+        limits: learned from them, seconds per phase.
+        bound_s: what a trial may cost.
+        reference: what they answered; None leaves answers unjudged.
+    """
+
+    limits: Mapping[Phase, float]
+    bound_s: float
+    reference: OutputReference | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +106,7 @@ class Judged:
 
 def fault_space(injection: Injection, tag: str) -> Space:
     """A space of one configuration: the simulated engine with the fault, and a workload of a second."""
-    env = {TAG: tag}
+    env = {TAG: tag, "PYTHONPATH": str(_ROOT)}  # the engine of this checkout, whatever is installed
     if injection.spec:
         env["TUNER_SIM_FAULT"] = injection.spec
     flags = {"--time-scale": _TIME_SCALE, **injection.flags}
@@ -108,42 +124,47 @@ def fault_space(injection: Injection, tag: str) -> Space:
     return Space.model_validate({"name": "faults", "model": "sim/kimi", "engines": engines, "workload": workload})
 
 
-def request_for(space: Space, run_dir: Path, limits: Mapping[Phase, float]) -> TrialRequest:
-    """The only trial of a space."""
-    candidate = Candidate.of(space, "simulated", {})
-    return TrialRequest(
-        "faults", 1, 1, Purpose.SEARCH, candidate, space, space.workload, str(run_dir), phase_limits=limits
+def run_once(space: Space, run_dir: Path, norm: Norm, purpose: Purpose = Purpose.SEARCH) -> TrialReport:
+    """The only trial of a space, in this process."""
+    request = TrialRequest(
+        "faults",
+        1,
+        1,
+        purpose,
+        Candidate.of(space, "simulated", {}),
+        space,
+        space.workload,
+        str(run_dir),
+        phase_limits=norm.limits,
+        reference=norm.reference,
     )
-
-
-def run_once(space: Space, run_dir: Path, limits: Mapping[Phase, float]) -> TrialReport:
-    """A whole trial in this process."""
-    request = request_for(space, run_dir, limits)
     return run_trial(request, gpus=(), notify=lambda event: None, cancelled=lambda: False)
 
 
-def inject(injection: Injection, root: Path, limits: Mapping[Phase, float], bound_s: float) -> Judged:
+def inject(injection: Injection, root: Path, norm: Norm) -> Judged:
     """Inject one fault and judge what came of it."""
     tag = uuid.uuid4().hex
     run_dir = root / injection.name / tag[:8]
     run_dir.mkdir(parents=True)
-    space = fault_space(injection, tag)
+    bound_s = norm.bound_s
     began = time.monotonic()
-    trouble = ""
-    report: TrialReport | None = None
+    said = trouble = ""
     try:
-        if injection.disturbance is Disturbance.KILL_WORKER:
-            seconds = _kill_worker(injection, tag, run_dir / "first")
-            bound_s = WORKER_DEATH_BOUND_S
-            report = run_once(space, run_dir, limits)  # as the study does: the same trial again
-        else:
-            with _disturbed(injection.disturbance, run_dir):
-                report = run_once(space, run_dir, limits)
-            seconds = time.monotonic() - began
+        match injection.disturbance:
+            case Disturbance.KILL_WORKER:
+                seconds = _kill_worker(injection, tag, run_dir / "first")
+                bound_s = WORKER_DEATH_BOUND_S
+                said = say(run_once(fault_space(injection, tag), run_dir, norm))  # as the study does: once more
+            case Disturbance.LIMIT_FILES:
+                said = _with_short_files(injection, tag, run_dir)
+                seconds = time.monotonic() - began
+            case kind:
+                with _disturbed(kind, run_dir):
+                    said = say(run_once(fault_space(injection, tag), run_dir, norm))
+                seconds = time.monotonic() - began
     except Exception:
         trouble = traceback.format_exc()
         seconds = time.monotonic() - began
-    said = _said(report)
     judged = Judged(
         name=injection.name,
         said=said,
@@ -160,14 +181,9 @@ def inject(injection: Injection, root: Path, limits: Mapping[Phase, float], boun
     return judged
 
 
-def _said(report: TrialReport | None) -> str:
-    match report.outcome if report else None:
-        case Measured():
-            return MEASURED
-        case Failure(failure_class=failure):
-            return failure.value
-        case _:
-            return ""
+def say(report: TrialReport) -> str:
+    """`measured`, or the class of the failure."""
+    return report.outcome.failure_class.value if isinstance(report.outcome, Failure) else MEASURED
 
 
 # -- disturbing --------------------------------------------------------------------------------------------------------
@@ -218,11 +234,24 @@ def _hold_port(port: int, over: threading.Event) -> None:
         over.wait()
 
 
+def _worker(injection: Injection, tag: str, run_dir: Path) -> list[str]:
+    """The command line of a worker process of its own."""
+    return [sys.executable, "-m", "benchmarks.faults.worker", injection.name, tag, str(run_dir)]
+
+
+def _with_short_files(injection: Injection, tag: str, run_dir: Path) -> str:
+    """The trial in a worker whose files, and those of all its children, end at a size, as they do on a full disk."""
+    size = injection.file_bytes
+    limit = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); "
+    command = [sys.executable, "-c", f"{limit}os.execv(sys.argv[1], sys.argv[1:])", *_worker(injection, tag, run_dir)]
+    done = subprocess.run(command, stdout=subprocess.PIPE, start_new_session=True, check=True, cwd=_ROOT)
+    return done.stdout.decode().strip()
+
+
 def _kill_worker(injection: Injection, tag: str, run_dir: Path) -> float:
     """Start the trial in a worker process, SIGKILL that, and return how long its server tree lived on."""
     run_dir.mkdir()
-    program = [sys.executable, "-m", "benchmarks.faults.worker", injection.name, tag, str(run_dir)]
-    with subprocess.Popen(program, start_new_session=True) as worker:
+    with subprocess.Popen(_worker(injection, tag, run_dir), start_new_session=True, cwd=_ROOT) as worker:
         over = threading.Event()
         threading.Thread(target=lambda: (worker.wait(), over.set()), daemon=True).start()
         record = _wait_for_record(run_dir, over)

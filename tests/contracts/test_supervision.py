@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.faults.catalogue import INJECTIONS
 from benchmarks.faults.report import by_fault, counts
-from benchmarks.faults.trials import Judged, inject
+from benchmarks.faults.trials import Judged, Norm, inject
 from tuner.domain.outcome import Phase
 
 QUICK = (
@@ -27,6 +27,8 @@ QUICK = (
     "server_killed",
     "guard_killed",
     "worker_killed",
+    "log_on_full_disk",
+    "no_file_on_full_disk",
 )
 # A hang costs its limit: shorter than a study would learn it, and still with room for a busy machine.
 LIMITS = dict.fromkeys(Phase, 15.0)
@@ -38,7 +40,7 @@ GENEROUS_S = 240.0
 def test_a_fault_is_named_and_leaves_nothing(name: str, tmp_path: Path) -> None:
     injection = next(one for one in INJECTIONS if one.name == name)
     limits = LIMITS if name.startswith("hang") else {}
-    judged = inject(injection, tmp_path, limits, GENEROUS_S)
+    judged = inject(injection, tmp_path, Norm(limits, GENEROUS_S))
     assert (judged.orphans, judged.ports_held, judged.trouble) == (0, 0, "")
     assert judged.said in injection.expected, judged
     assert not judged.is_over_bound

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,17 @@ _SEEN_FROM_OUTSIDE = {
     LaunchTrouble.GUARD_LOST: FailureClass.LOST_WORKER,
     LaunchTrouble.STARVED: FailureClass.HOST_STARVED,
 }
+
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""Error numbers of a full disk: no space left, quota used up, file as large as it may become."""
+
+
+def without_room(error: OSError, phase: Phase) -> Failure:
+    """The failure of a trial that could not write its files; the study stops, since no other could either."""
+    where = f": {error.filename}" if error.filename else ""
+    hint = "free some space under the runs folder, then resume the study"
+    return Failure(FailureClass.ENV_SETUP, phase, (f"{error.strerror}{where}",), detail=hint)
 
 
 def never_launched(error: MachineUnfit | UserError | LaunchRefused) -> Failure:

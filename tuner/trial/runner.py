@@ -36,7 +36,7 @@ from tuner.trial.hostlocks import lock_gpus
 from tuner.trial.judging import bad_answers, beaten, judged
 from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
-from tuner.trial.naming import failure_of, never_launched
+from tuner.trial.naming import NO_ROOM, failure_of, never_launched, without_room
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle
@@ -103,6 +103,10 @@ def run_trial(
         versions = {request.candidate.engine: setup.installed.version or "unknown", **setup.installed.packages}
     except (MachineUnfit, UserError) as error:
         outcome, versions = never_launched(error), {}
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        outcome, versions = without_room(error, notes.phase), {}
     return TrialReport(
         outcome=outcome,
         plan=notes.plan,
