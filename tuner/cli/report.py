@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from tuner.store import Store
 
 _FORMATS = ("html", "md", "json", "csv", "parquet")
-_FALLBACK_ROUNDS = 3
 
 
 def report(
@@ -111,11 +110,8 @@ def _ablation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Ablatio
     if not taken_apart:
         return None
     winner = max(taken_apart, key=lambda candidate: len(candidate.differs_from(baselines[candidate.engine])))
-    rounds = record.space.budget.confirm_launches or _FALLBACK_ROUNDS
-    plan = AblationPlan(
-        record, baseline=baselines[winner.engine], winner=winner, rounds=rounds, attempts=list(attempts)
-    )
-    return plan.result(list(attempts))
+    plan = AblationPlan.as_launched(record, baseline=baselines[winner.engine], winner=winner, attempts=attempts)
+    return plan.result(attempts)
 
 
 def _text(findings: Findings, form: str) -> str:

@@ -7,23 +7,27 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import DEFAULT_PICK, Estimate, Front, Gain, Standing
+from tuner.domain.front import DEFAULT_PICK, Front, Gain, Standing
 from tuner.domain.probe import ProbeReport
 from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
-from tuner.domain.values import readable, spell
+from tuner.domain.trial import Purpose
+from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
 from tuner.errors import StudyError
 from tuner.export.base import export_of
 from tuner.export.report_facts import (
+    Figure,
     Table,
     activity_table,
     conditions_table,
     failure_table,
     machine_table,
     output_table,
+    wrong_answers,
 )
 from tuner.export.report_probe import probe_parts
+from tuner.export.report_proof import ablation_parts, configuration, confirmation_parts, estimate, percent
 from tuner.export.script import script
 from tuner.export.standings import front_of
 
@@ -49,13 +53,6 @@ class Findings:
     confirmation: Confirmation | None = None
     ablation: Ablation | None = None
     probe: ProbeReport | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Figure:
-    """A drawing's place: `front`, `ablation` or `load`."""
-
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +137,7 @@ def _facts(findings: Findings) -> Iterator[str]:
     yield f"model {study.space.model}"
     yield f"engines {', '.join(study.space.engines)}"
     yield f"{len({a.trial for a in attempts})} trials, {len(attempts)} launches"
-    if part := sum(a.state is AttemptState.PARTIAL for a in attempts):
+    if part := sum(a.state is AttemptState.PARTIAL and a.purpose is not Purpose.VERIFY for a in attempts):
         yield f"{part} of them measured in part: beaten beyond noise before their last levels"
     if study.reason:
         yield f"{study.state.value}: {study.reason}"
@@ -201,15 +198,6 @@ def _changes(front: Front, candidate: Candidate) -> Iterator[str]:
             yield f"{name}: {spell(before)} → {spell(now)}"
 
 
-def _configuration(front: Front, candidate: Candidate) -> str:
-    if front.baseline is None:
-        return str(candidate)
-    if candidate.engine != front.baseline.candidate.engine:
-        return f"{candidate.engine}: {candidate}"
-    pairs = candidate.differs_from(front.baseline.candidate).items()
-    return ", ".join(f"{name}={spell(now)}" for name, (_, now) in pairs) or "baseline"
-
-
 def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> Iterator[Headline]:
     if chosen is None or front.baseline is None:
         return
@@ -252,18 +240,6 @@ def _change(
     )
 
 
-def percent(share: float) -> str:
-    """`+12.3 %`."""
-    return f"{share * 100:+.1f} %"
-
-
-def estimate(value: Estimate) -> str:
-    """`2,320 ±12`, with the larger half of the interval; the centre alone without one."""
-    half = max(value.below, value.above)
-    digits = f"{half:.2g}" if half < 10 else readable(half)
-    return f"{readable(value.center)} ±{digits}" if half else readable(value.center)
-
-
 def _sections(
     findings: Findings, front: Front, chosen: Standing | None, finalists: tuple[Standing, ...]
 ) -> Iterator[Section]:
@@ -271,16 +247,17 @@ def _sections(
     if findings.cautions:
         yield Section("Warnings", (_caution_table(findings.cautions),))
     if findings.confirmation is not None:
-        yield Section("Confirmation", tuple(_confirmation(front, findings.confirmation)))
+        yield Section("Confirmation", tuple(confirmation_parts(front, findings.confirmation)))
     yield Section("Front", (Figure("front"), _front_table(front)))
     if findings.ablation is not None:
-        yield Section("What each setting contributes", tuple(_ablation(front, findings.ablation)))
+        yield Section("What each setting contributes", tuple(ablation_parts(front, findings.ablation)))
     if finalists:
         yield Section("Load", ("Baseline and finalists against concurrency, 95 % intervals.", Figure("load")))
     yield Section("Failures", (failure_table(attempts),))
     if finalists:
         yield Section("Knob activity", (activity_table(attempts, finalists),))
-        yield Section("Output check", (output_table(attempts, finalists, findings.study.space.output_check),))
+        checked = output_table(attempts, finalists, findings.study.space.output_check)
+        yield Section("Output check", tuple(filter(None, (wrong_answers(attempts), checked))))
     if findings.probe is not None:
         yield Section("All-reduce probe", probe_parts(findings.probe))
     yield Section("Machine", (machine_table(attempts), conditions_table(attempts, finalists)))
@@ -317,73 +294,8 @@ def _front_table(front: Front) -> Table:
             values = [estimate(value) for value in standing.values]
             broken = "breaks " + ", ".join(standing.broken) if standing.broken else ""
             note = "baseline" if standing.is_baseline else broken
-            rows.append((place, trial_list(standing.trials), *values, _configuration(front, standing.candidate), note))
+            rows.append((place, trial_list(standing.trials), *values, configuration(front, standing.candidate), note))
     return Table(tuple(columns), tuple(rows), numbers=tuple(range(2, 2 + len(front.goals))))
-
-
-def _effect(effect: Effect) -> tuple[str, str]:
-    if effect.change is None:
-        return "–", effect.finding.value
-    interval = "" if effect.low is None or effect.high is None else f" [{percent(effect.low)}, {percent(effect.high)}]"
-    return percent(effect.change) + interval, effect.finding.value
-
-
-def _confirmation(front: Front, found: Confirmation) -> Iterator[str | Table]:
-    yield (
-        f"{found.rounds} rounds, each launching every configuration once in random order; effects against the baseline "
-        f"with 95 % intervals over launches. A difference of {found.asked:.0%} was asked for."
-    )
-    rows = []
-    for arm in found.arms:
-        note = "chosen" if arm is found.chosen else ""
-        if arm.yields_to is not None:
-            note = f"not better than the simpler trial {arm.yields_to}"
-        for index, goal in enumerate(front.goals):
-            value = arm.values[index] if index < len(arm.values) else None
-            shown = "–" if value is None else f"{estimate(value)} {goal.metric.unit}"
-            effect = arm.effects[index] if index < len(arm.effects) else None
-            change, finding = _effect(effect) if effect is not None else ("", "baseline")
-            better = "" if effect is None or effect.better is None else f"{effect.better:.1%}"
-            smallest = "" if effect is None or effect.smallest is None else f"{effect.smallest:.1%}"
-            name = _configuration(front, arm.candidate)
-            rows.append((str(arm.trial), name, goal.label, shown, change, better, smallest, finding, note))
-    columns = ("trial", "configuration", "objective", "value", "effect", "P(better)", "smallest", "finding", "note")
-    yield Table(columns, tuple(rows), numbers=(3, 4, 5, 6))
-    if found.engines:
-        yield "Engines side by side, each with its own best configuration."
-        sides = [
-            (
-                engine.best.candidate.engine,
-                _configuration(front, engine.best.candidate),
-                *("–" if value is None else estimate(value) for value in engine.best.values),
-                "; ".join(f"{effect.objective}: {' '.join(_effect(effect))}" for effect in engine.effects)
-                or "reference",
-            )
-            for engine in found.engines
-        ]
-        yield Table(("engine", "configuration", *(g.label for g in front.goals), "against the first"), tuple(sides))
-
-
-def _ablation(front: Front, found: Ablation) -> Iterator[str | Table | Figure]:
-    state = "" if found.complete else " Not every configuration had its launches yet."
-    yield f"Each row compares two configurations that differ in the named setting alone; {found.rounds} rounds.{state}"
-    yield Figure("ablation")
-    rows = [
-        (
-            row.setting,
-            ", ".join(f"{spell(before)} → {spell(now)}" for before, now in row.values.values()),
-            row.kind.value,
-            *(_effect(effect)[0] for effect in row.effects),
-            *("–" for _ in range(len(front.goals) - len(row.effects))),
-            "kept" if row.kept else "dropped",
-            row.note,
-        )
-        for row in found.rows
-    ]
-    columns = ("setting", "values", "how", *(f"Δ {goal.label}" for goal in front.goals), "minimal", "note")
-    yield Table(columns, tuple(rows), numbers=tuple(range(3, 3 + len(front.goals))))
-    minimal = ", ".join(f"{name}={spell(now)}" for name, (_, now) in found.minimal.differs_from(found.baseline).items())
-    yield f"Minimal configuration: {minimal or 'the baseline'}."
 
 
 def _commands(findings: Findings, front: Front, chosen: Standing | None) -> Iterator[Code]:

@@ -22,6 +22,13 @@ _CONDITIONS = {
 
 
 @dataclass(frozen=True, slots=True)
+class Figure:
+    """A drawing's place: `front`, `ablation` or `load`."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text; `numbers` are the columns to be set flush right; `empty` is said when there is no row."""
 
@@ -59,10 +66,12 @@ def _reports(attempts: Sequence[AttemptRecord], standing: Standing) -> list[Tria
 
 
 def activity_table(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing]) -> Table:
-    """What the running servers said about each finalist's settings."""
+    """What the running servers said about each finalist's settings, verification launches among them."""
     rows = []
     for standing in finalists:
-        for item in _worst_activity(_reports(attempts, standing)):
+        same = standing.candidate.fingerprint
+        reports = [a.report for a in attempts if a.report is not None and a.candidate.fingerprint == same]
+        for item in _worst_activity(reports):
             rows.append((str(standing.trial), item.knob, item.state.value, item.reason))
     return Table(("trial", "knob", "state", "reason"), tuple(rows), empty="no finalist sets a knob")
 
@@ -76,6 +85,19 @@ def _worst_activity(reports: Sequence[TrialReport]) -> Iterator[KnobActivity]:
         if known is None or order.index(item.state) < order.index(known.state):
             found[item.knob] = item
     return iter(found.values())
+
+
+def wrong_answers(attempts: Sequence[AttemptRecord]) -> str:
+    """Which trials answered wrongly and so are no part of the result; empty for none."""
+    wrong = [
+        a.trial
+        for a in attempts
+        if a.report is not None
+        and isinstance(a.report.outcome, Failure)
+        and a.report.outcome.failure_class is FailureClass.WRONG_OUTPUT
+    ]
+    trials = ", ".join(str(trial) for trial in dict.fromkeys(wrong))
+    return f"Wrong answers, excluded whatever the speed: {len(wrong)} launches (trials {trials})." if wrong else ""
 
 
 def output_table(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing], check: OutputCheck) -> Table:

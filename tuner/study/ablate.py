@@ -54,6 +54,23 @@ class AblationPlan:
         self._settings = settings_between(record.space, baseline, winner)
         self._inactive = inactive_knobs(attempts, winner)
 
+    @classmethod
+    def as_launched(
+        cls, record: StudyRecord, *, baseline: Candidate, winner: Candidate, attempts: Sequence[AttemptRecord]
+    ) -> AblationPlan:
+        """The plan that launches of an ablation followed: how often each configuration was to be launched is theirs."""
+
+        def plan(rounds: int) -> AblationPlan:
+            return cls(record, baseline=baseline, winner=winner, rounds=rounds, attempts=attempts)
+
+        first = plan(1)
+        series = first.series(attempts)
+        ends = {baseline.fingerprint, winner.fingerprint}
+        arms = first._first_stage()
+        between = [c for c in arms if c.fingerprint not in ends and not _failed(series, c)]
+        # The ends are launched in the second stage as well.
+        return plan(max(1, min(rounds_begun(series, c) for c in between or arms)))
+
     @property
     def launches(self) -> int:
         """Launches at most, without retries: two stages with both ends, and the reduced winner in the second."""

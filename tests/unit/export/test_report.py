@@ -11,6 +11,10 @@ import pytest
 from support import findings as made
 from support import records
 
+from tuner.domain.measurement import MeasuredInPart
+from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.export.report import Findings, report_of
 from tuner.export.report_formats import measurements_frame, report_html, report_json, report_markdown
 
@@ -71,6 +75,38 @@ def test_every_section_is_there_with_its_drawings(html: str) -> None:
     told = ("no measurable effect", "nccl_config", "nothing reads this flag", "76 of 80", "580.95.05", "power_cap")
     for words in (*told, "winner_at_edge", "#!/usr/bin/env bash"):
         assert words in text, words
+
+
+def launch_of(attempt: AttemptRecord, number: int, purpose: Purpose, **changes: object) -> AttemptRecord:
+    """Another launch of a configuration; its report has `changes`."""
+    assert attempt.report is not None
+    report = replace(attempt.report, **changes)  # type: ignore[arg-type]
+    return replace(attempt, id=number, trial=number, purpose=purpose, block=None, report=report)
+
+
+def table_of(found: Findings, title: str) -> str:
+    """One section of the report as text."""
+    return report_markdown(found).split(f"\n## {title}\n")[1].split("\n## ")[0]
+
+
+def test_what_a_verification_launch_found_counts_among_the_knob_activity() -> None:
+    found = made.findings()
+    said = (KnobActivity("nccl_proto", Activity.INACTIVE, "the engine's own all-reduce serves decode steps"),)
+    silent = MeasuredInPart((), simulated=True, reason="launched to see which settings act")
+    check = launch_of(found.attempts[5], 12, Purpose.VERIFY, activity=said, outcome=silent)
+    verified = replace(found, attempts=[*found.attempts, check])
+    assert "own all-reduce" not in table_of(found, "Knob activity")
+    assert "| 5 | nccl_proto | inactive | the engine's own all-reduce serves" in table_of(verified, "Knob activity")
+    assert "measured in part" not in report_markdown(verified), "a verification was not beaten by anything"
+
+
+def test_launches_with_wrong_answers_are_counted_beside_the_output_check() -> None:
+    found = made.findings()
+    wrong = Failure(FailureClass.WRONG_OUTPUT, Phase.SERVING, ("asked: …",))
+    excluded = [launch_of(found.attempts[3], number, Purpose.SEARCH, outcome=wrong) for number in (12, 13)]
+    told = "Wrong answers, excluded whatever the speed: 2 launches (trials 12, 13)."
+    assert told not in table_of(found, "Output check")
+    assert told in table_of(replace(found, attempts=[*found.attempts, *excluded]), "Output check")
 
 
 def test_a_simulated_study_says_so_at_the_top_and_a_measured_one_does_not(html: str) -> None:

@@ -66,21 +66,32 @@ def attempt(number: int, candidate: Candidate, factors: tuple[float, float], blo
     )
 
 
-def carried_out(truth: Truth, *, winner: Candidate = WINNER, space: Space = SPACE, rounds: int = 3) -> Ablation:
-    """Launches whatever the plan asks for, as fast as it is said to be, and reads the launches."""
-    before = [attempt(0, winner, (1.0, 1.0), None)]
+def plan_of(attempts: list[AttemptRecord], winner: Candidate, space: Space, rounds: int) -> AblationPlan:
     record = replace(records.study("hand"), space=space)
-    plan = AblationPlan(record, baseline=BASELINE, winner=winner, rounds=rounds, attempts=before)
-    done: list[AttemptRecord] = []
-    for block in range(1, 30):
-        arms = plan.arms(done)
+    return AblationPlan(record, baseline=BASELINE, winner=winner, rounds=rounds, attempts=attempts)
+
+
+def launches(
+    truth: Truth, *, winner: Candidate = WINNER, space: Space = SPACE, rounds: int = 3, blocks: int = 30
+) -> list[AttemptRecord]:
+    """One launch of the winner, then whatever an ablation asks for, as fast as it is said to be."""
+    found = [attempt(0, winner, (1.0, 1.0), None)]
+    plan = plan_of(found, winner, space, rounds)
+    for block in range(1, blocks + 1):
+        arms = plan.arms(found[1:])
         if isinstance(arms, Done):
             break
         for place, candidate in enumerate(arms):
             wobble = WOBBLE[(place + block) % len(WOBBLE)]
             alone, loaded = truth({name for name, on in candidate.values.items() if on})
-            done.append(attempt(len(done) + 1, candidate, (alone * wobble, loaded * wobble), block))
-    return plan.result([*before, *done])
+            found.append(attempt(len(found), candidate, (alone * wobble, loaded * wobble), block))
+    return found
+
+
+def carried_out(truth: Truth, *, winner: Candidate = WINNER, space: Space = SPACE, rounds: int = 3) -> Ablation:
+    """What the launches of a whole ablation show."""
+    found = launches(truth, winner=winner, space=space, rounds=rounds)
+    return plan_of(found, winner, space, rounds).result(found)
 
 
 def left_out(found: Ablation) -> dict[str, bool]:
@@ -139,3 +150,19 @@ def test_what_a_rule_of_the_space_demands_stays(needs: str) -> None:
     found = carried_out(steps_alone, space=space)
     assert left_out(found)[needs]
     assert not any(space.broken_rules("simulated", found.minimal.values))
+
+
+@pytest.mark.parametrize("rounds", [2, 3, 5])
+def test_launches_tell_how_often_each_configuration_was_to_be_launched(rounds: int) -> None:
+    found = launches(steps_alone, rounds=rounds)
+    record = replace(records.study("hand"), space=SPACE)
+    plan = AblationPlan.as_launched(record, baseline=BASELINE, winner=WINNER, attempts=found)
+    assert plan.result(found) == plan_of(found, WINNER, SPACE, rounds).result(found)
+    assert plan.result(found).complete
+
+
+@pytest.mark.parametrize("blocks", [2, 4])
+def test_launches_of_an_ablation_that_was_stopped_do_not_pass_for_a_whole_one(blocks: int) -> None:
+    found = launches(steps_alone, rounds=3, blocks=blocks)
+    record = replace(records.study("hand"), space=SPACE)
+    assert not AblationPlan.as_launched(record, baseline=BASELINE, winner=WINNER, attempts=found).result(found).complete
