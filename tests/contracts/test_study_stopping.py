@@ -13,7 +13,7 @@ from support.study_world import World, toy_space
 
 from tuner.domain.machine import GPU_USED_BEFORE
 from tuner.domain.measurement import MeasuredInPart, Metric
-from tuner.domain.outcome import Action, FailureClass
+from tuner.domain.outcome import Action, Failure, FailureClass
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptState, StudyState
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
@@ -128,9 +128,9 @@ def test_only_launches_of_the_search_may_end_early_and_only_where_the_budget_all
     with_cutoffs = {request.purpose for request in executor.requests if request.cutoffs}
     assert with_cutoffs == {Purpose.SEARCH}
     assert {Purpose.SENTINEL, Purpose.CONFIRM} <= {request.purpose for request in executor.requests}
-    store.delete_study("toy")
-    whole = wide_space(trials=30, cut_short=False)
-    _, executor = world(store, f"{sqlite_url}.other", tmp_path, whole).run(in_full)
+    whole_url = f"{sqlite_url}.whole"
+    with open_store(whole_url) as other:
+        _, executor = world(other, whole_url, tmp_path, wide_space(trials=30, cut_short=False)).run(in_full)
     assert not any(request.cutoffs for request in executor.requests)
 
 
@@ -207,3 +207,10 @@ def test_a_metric_that_is_no_number_makes_its_trial_infeasible_and_the_study_goe
     end, executor = world(store, sqlite_url, tmp_path, wide_space(trials=20)).run(script)
     assert end.state is StudyState.FINISHED
     assert len(executor.requests) == 20
+    bad = [a for a in store.attempts("toy") if a.purpose is Purpose.SEARCH and a.candidate.values["b"]]
+    assert bad
+    for attempt in bad:
+        assert attempt.report is not None
+        outcome = attempt.report.outcome
+        assert isinstance(outcome, Failure)
+        assert outcome.evidence == ("output_tok_s at C=1: nan",)

@@ -68,9 +68,9 @@ class Proposer:
         again = self._baseline_again(history)
         if again is not None:
             return again
-        before = self._best_before(history)
-        if before is not None:
-            return before
+        known = self._best_before(history) or self._expected(history)
+        if known is not None:
+            return known
         start = self._start(history)
         if start is not None:
             return start
@@ -112,6 +112,22 @@ class Proposer:
         if best is None or best.point.tobytes() in history.seen():
             return None
         return Choice(best.point, "the best of an earlier study")
+
+    def _expected(self, history: History) -> Choice | None:
+        """Every knob at the first value that the space file expects to be good, as far as its rules allow it."""
+        lattice = self._lattice
+        if not any((o.point == lattice.baseline).all() for o in history.successes):
+            return None
+        point = lattice.baseline
+        for column, axis in enumerate(lattice.axes):
+            if axis.likely and point[column] != axis.likely[0]:
+                moved = point.copy()
+                moved[column] = axis.likely[0]
+                moved = lattice.canonical(moved[None])[0]
+                point = moved if lattice.allowed(moved[None])[0] else point
+        if point.tobytes() in history.seen():
+            return None
+        return Choice(point, "what the space file expects to be good, together")
 
     def _start(self, history: History) -> Choice | None:
         failures = failure_model(self._lattice, history, self._hints, Costs.of(history).failure)

@@ -22,15 +22,20 @@ SUSPECT = 0.5
 
 
 def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
-    """Each category but the baseline's, and two points of each scale; likely values come first."""
+    """Each category but the baseline's, and two points of each scale; of a knob with a prior its likely values only.
+
+    Likely values come first. What else such a knob can take is left to the models, which find it where data disagree.
+    """
     likely: list[Change] = []
     others: list[Change] = []
     for i, axis in enumerate(lattice.axes):
         last, start = len(axis.values) - 1, axis.baseline
-        if axis.ordinal:
+        if axis.likely:
+            chosen = {*axis.likely} - {start}
+        elif axis.ordinal:
             down = start // 2 if start > 0 else last // 3
             up = start + (last - start + 1) // 2 if start < last else (2 * last) // 3
-            chosen = {down, up, *axis.likely} - {start}
+            chosen = {down, up} - {start}
         else:
             chosen = set(range(last + 1)) - {start}
         for index in sorted(chosen):

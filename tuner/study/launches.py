@@ -26,7 +26,8 @@ from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, 
 from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
 from tuner.study.stopping import StopSwitch, Urgency
-from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, verdict_of
+from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, sound, verdict_of
+from tuner.trial.starting import WARM_NOTE
 
 LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
@@ -119,6 +120,7 @@ class Launches:
     ) -> None:
         self._record = record
         self._warm = warm
+        self._failed_warm: set[int] = set()
         self._space = record.space
         self._store = store
         self._search = search
@@ -229,8 +231,8 @@ class Launches:
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
             phase_limits=self._phase_limits(self._store.attempts(name)),
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
-            # What is to be proven is launched as a user would launch it.
-            warm=self._warm and proposal.purpose in _MAY_BE_WARM,
+            # What is to be proven is launched as a user would launch it, and so is what failed once.
+            warm=self._warm and proposal.purpose in _MAY_BE_WARM and due.attempt == 1,
             cutoffs=self._cutoffs(proposal),
         )
         self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
@@ -247,13 +249,28 @@ class Launches:
 
     def _settle(self, key: TrialKey, report: TrialReport) -> None:
         attempt, proposal = self._hand.running.pop(key)
+        report = sound(report)
         if self._stop.urgency is Urgency.NOW and isinstance(report.outcome, Failure):
             # Torn down on request: no verdict; the trial is launched again when the study resumes.
             self._store.abandon(attempt.id)
             self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
             return
+        if isinstance(report.outcome, Failure) and WARM_NOTE in report.notes:
+            self._launch_plainly(attempt, proposal, report.outcome)
+            return
+        if attempt.trial in self._failed_warm and not isinstance(report.outcome, Failure) and self._warm:
+            self._warm = False
+            self._notify(Noted(f"no more warm launches: trial {attempt.trial} failed warm and was measured plainly"))
         self._store.finish_attempt(attempt.id, report)
         self._conclude(attempt, proposal, report)
+
+    def _launch_plainly(self, attempt: AttemptRecord, proposal: Proposal, failure: Failure) -> None:
+        """A warm launch that failed says nothing against its candidate: the fault may be the fork's."""
+        self._store.abandon(attempt.id)
+        self._failed_warm.add(attempt.trial)
+        self._hand.waiting.append(_Waiting(proposal, attempt.attempt + 1))
+        why = failure.failure_class.value
+        self._notify(Noted(f"trial {attempt.trial} failed when launched warm ({why}) and is launched again plainly"))
 
     def _conclude(self, attempt: AttemptRecord, proposal: Proposal, report: TrialReport) -> None:
         """Tell the search, or try again, or stop the study – as the failure's class says."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, Metric
-from tuner.domain.outcome import Failure
+from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Purpose, TrialReport
@@ -64,6 +66,20 @@ def _standard_error(row: Measurement | None) -> float | None:
 
 def _rows(measured: Measured) -> Mapping[MetricAt, Measurement]:
     return {(row.metric, row.level): row for level in measured.levels for row in level.measurements}
+
+
+def sound(report: TrialReport) -> TrialReport:
+    """The report itself, unless a metric of it is no number: then nothing of the launch can be compared."""
+    outcome = report.outcome
+    if isinstance(outcome, Failure):
+        return report
+    odd = [row for level in outcome.levels for row in level.measurements if not math.isfinite(row.center)]
+    if not odd:
+        return report
+    lines = tuple(f"{row.metric.value} at C={row.level}: {row.center}" for row in odd)
+    return replace(
+        report, outcome=Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail="a metric is no number")
+    )
 
 
 def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, float]) -> Verdict:
