@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +37,29 @@ def verdict(of: Candidate) -> Verdict:
     return Scored((60 + 3 * steps, 2000 - 20 * steps + 10 * float(of.values["fraction"] or 0)), seconds=180)
 
 
-def run(search: Search, launches: int) -> list[tuple[int, Candidate]]:
-    asked = []
+def launched(search: Search, launches: int) -> Iterator[tuple[int, Candidate]]:
     for _ in range(launches):
         proposal = search.ask()
-        asked.append((proposal.trial, proposal.candidate))
+        yield proposal.trial, proposal.candidate
         search.tell(proposal.trial, verdict(proposal.candidate))
-    return asked
+
+
+def run(search: Search, launches: int) -> list[tuple[int, Candidate]]:
+    return list(launched(search, launches))
+
+
+@dataclass(frozen=True)
+class Stored:
+    """A study of 26 launches, the last proposed by the model, that was begun three times."""
+
+    url: str
+    asked: list[tuple[int, Candidate]]
+
+
+@pytest.fixture(scope="module")
+def resumed(tmp_path_factory: pytest.TempPathFactory) -> Stored:
+    url = f"sqlite:///{tmp_path_factory.mktemp('resumed')}/study.db"
+    return Stored(url, run(opened(url), 11) + run(opened(url), 9) + run(opened(url), 6))
 
 
 @pytest.fixture
@@ -59,10 +77,8 @@ def test_the_baseline_is_asked_first_as_it_is() -> None:
     assert proposal.candidate == candidate(SPACE)
 
 
-def test_a_resumed_study_asks_what_an_uninterrupted_one_would(url: str) -> None:
-    whole = run(opened(), 26)
-    parts = run(opened(url), 11) + run(opened(url), 9) + run(opened(url), 6)
-    assert parts == whole
+def test_a_resumed_study_asks_what_an_uninterrupted_one_would(resumed: Stored) -> None:
+    assert resumed.asked == run(opened(), 26)
 
 
 def test_another_seed_asks_for_other_candidates() -> None:
@@ -229,10 +245,10 @@ def test_two_engines_share_the_budget_and_one_that_is_used_up_leaves_its_share()
     assert (engines.count("vllm"), engines.count("sglang")) == (2, 9)
 
 
-def test_a_proposal_of_the_model_can_be_explained(url: str) -> None:
-    search = opened(url)
-    trial, proposed = run(search, 26)[-1]
-    explained = opened(url).explain(trial)
+def test_a_proposal_of_the_model_can_be_explained(resumed: Stored) -> None:
+    trial, proposed = resumed.asked[-1]
+    search = opened(resumed.url)
+    explained = search.explain(trial)
     assert explained.candidate == proposed
     assert [p.objective for p in explained.predictions] == ["single_stream", "throughput"]
     assert all(p.low < p.center < p.high for p in explained.predictions)
@@ -241,10 +257,8 @@ def test_a_proposal_of_the_model_can_be_explained(url: str) -> None:
         search.explain(999)
 
 
-def test_importance_finds_the_knob_that_matters() -> None:
-    search = opened()
-    run(search, 26)
-    ranked = [item for item in search.importance() if item.objective == "single_stream"]
+def test_importance_finds_the_knob_that_matters(resumed: Stored) -> None:
+    ranked = [item for item in opened(resumed.url).importance() if item.objective == "single_stream"]
     assert ranked[0].knob == "steps"
     assert ranked[0].low <= ranked[0].effect <= ranked[0].high
     assert ranked[0].effect == pytest.approx(81 / 63 - 1, abs=0.08)
@@ -311,7 +325,7 @@ def test_results_of_an_earlier_study_lead_to_its_best_sooner() -> None:
     ]
 
     def first_of_steps(search: Search, wanted: float) -> int:
-        return next(i for i, (_, c) in enumerate(run(search, 40)) if float(c.values["steps"] or 0) >= wanted)
+        return next(i for i, (_, c) in enumerate(launched(search, 40)) if float(c.values["steps"] or 0) >= wanted)
 
     warm, cold = opened(hints=hints), opened()
     assert first_of_steps(warm, 3) <= first_of_steps(cold, 3)
