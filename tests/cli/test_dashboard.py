@@ -126,7 +126,7 @@ def test_a_port_in_use_is_one_clear_line(sqlite_url: str, tmp_path: Path) -> Non
         command = [*COMMAND, "--storage", sqlite_url, "--port", str(port)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n  → give another --port\n"
+    assert done.stderr == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n  → give another --port or --host\n"
 
 
 def test_listening_for_other_machines_is_warned_about(sqlite_url: str, tmp_path: Path) -> None:
@@ -136,6 +136,12 @@ def test_listening_for_other_machines_is_warned_about(sqlite_url: str, tmp_path:
         assert process.stderr is not None
         assert process.stderr.readline().startswith("warning: 0.0.0.0 can be reached from other machines")
         process.kill()
+
+
+def test_an_empty_address_does_not_mean_all_of_them(tmp_path: Path) -> None:
+    done = subprocess.run([*COMMAND, "--host", ""], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: --host is empty\n")
 
 
 def test_a_missing_database_is_not_made(tmp_path: Path) -> None:

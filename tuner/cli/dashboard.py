@@ -10,7 +10,7 @@ import typer
 from tuner.cli.options import StorageOption
 from tuner.cli.output import console
 from tuner.cli.wording import SIMULATED
-from tuner.errors import StudyError, UserError
+from tuner.errors import StudyError, UsageError, UserError
 
 if TYPE_CHECKING:
     from wsgiref.simple_server import WSGIServer
@@ -32,6 +32,8 @@ def dashboard(
     from tuner.search.board import dashboard_app
     from tuner.store import default_url, driver_url, open_store
 
+    if not host:
+        raise UsageError("--host is empty", hint="give an address of this machine: 127.0.0.1")
     if not _is_loopback(host):
         console().print(
             f"warning: {host} can be reached from other machines, and the dashboard lets everybody delete studies",
@@ -110,4 +112,6 @@ def _listen(app: WSGIApplication, host: str, port: int) -> WSGIServer:
     try:
         return make_server(host, port, app, server_class=Server, handler_class=Silent)
     except OSError as error:
-        raise UserError(f"cannot listen on {host}:{port}: {error.strerror}", hint="give another --port") from error
+        raise UserError(
+            f"cannot listen on {host}:{port}: {error.strerror}", hint="give another --port or --host"
+        ) from error

@@ -89,6 +89,8 @@ def find_space(name: str | Path) -> Path:
     Raises:
         SpecError: when there is none; it names the places looked at and the closest name.
     """
+    if not str(name).strip():
+        raise SpecError([Problem("space file", 0, 0, "", "the name is empty", hint="`tuner space list` names some")])
     given = Path(name).expanduser()
     if given.exists():
         return given

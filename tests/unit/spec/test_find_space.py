@@ -58,3 +58,8 @@ def test_a_missing_name_has_a_suggestion_and_tells_where_it_looked(tmp_path: Pat
 def test_a_path_is_not_looked_for_elsewhere(name: str) -> None:
     with pytest.raises(SpecError, match="no such file"):
         find_space(name)
+
+
+def test_an_empty_name_is_no_folder() -> None:
+    with pytest.raises(SpecError, match="space file: the name is empty"):
+        find_space("")
