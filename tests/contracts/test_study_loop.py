@@ -70,6 +70,46 @@ def test_a_failure_that_blames_the_candidate_is_recorded_and_not_a_number(world:
     assert Action.MARK_INFEASIBLE in world.actions
 
 
+def test_search_is_launched_warm_where_that_was_asked_for(world: World) -> None:
+    world.warm = True
+    _, executor = world.run(speed)
+    assert all(request.warm for request in executor.requests)
+
+
+def test_a_warm_launch_that_fails_is_repeated_plainly_and_blames_nobody(world: World) -> None:
+    world.warm = True
+
+    def script(request: TrialRequest) -> Outcome:
+        """`b` fails however it is launched; trial 3 only when forked."""
+        broken = request.candidate.values["b"] or (request.trial == 3 and request.warm)
+        return failed(FailureClass.BAD_FLAG) if broken else speed(request)
+
+    world.run(script)
+    attempts = world.store.attempts("toy")
+    by_trial = {trial: [a.state for a in attempts if a.trial == trial] for trial in {a.trial for a in attempts}}
+    assert by_trial[3] in (
+        [AttemptState.ABANDONED, AttemptState.MEASURED],
+        [AttemptState.ABANDONED, AttemptState.FAILED],
+    )
+    candidates = {a.trial: a.candidate.values["b"] for a in attempts}
+    for trial, states in by_trial.items():
+        assert states[-1] is (AttemptState.FAILED if candidates[trial] else AttemptState.MEASURED)
+    told = [event.text for event in world.events if isinstance(event, Noted)]
+    assert any("trial 3 failed when launched warm" in text for text in told)
+
+
+def test_once_a_plain_launch_does_what_a_warm_one_could_not_no_more_are_warm(world: World) -> None:
+    world.warm = True
+
+    def script(request: TrialRequest) -> Outcome:
+        return failed(FailureClass.BAD_FLAG) if request.warm else speed(request)
+
+    end, executor = world.run(script)
+    assert end.state is StudyState.FINISHED
+    assert [request.warm for request in executor.requests] == [True, *[False] * (len(executor.requests) - 1)]
+    assert any("no more warm launches" in event.text for event in world.events if isinstance(event, Noted))
+
+
 def test_a_stall_is_launched_once_more_as_a_second_attempt(world: World) -> None:
     def script(request: TrialRequest) -> Outcome:
         if request.purpose is Purpose.SEARCH and request.attempt == 1:

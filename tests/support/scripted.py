@@ -9,6 +9,7 @@ from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.trial import Outcome, TrialReport, TrialRequest
 from tuner.execution.base import Finished, Update, key_of
+from tuner.trial.starting import WARM_NOTE
 
 Script = Callable[[TrialRequest], Outcome]
 
@@ -69,7 +70,14 @@ class ScriptedExecutor:
         plan = LaunchPlan(request.candidate.engine, ("toy",), {}, "127.0.0.1", 1, simulated=True)
         at = 1000.0 + len(self.requests)
         outcome = self._script(request)
-        report = TrialReport(outcome, plan, started_at=at, finished_at=at + 2, machine=self._machine(request))
+        report = TrialReport(
+            outcome,
+            plan,
+            started_at=at,
+            finished_at=at + 2,
+            machine=self._machine(request),
+            notes=(WARM_NOTE,) if request.warm else (),
+        )
         return [Finished(key_of(request), report)]
 
     def cancel(self) -> None:

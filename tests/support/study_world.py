@@ -54,6 +54,7 @@ class World:
     events: list[StudyEvent] = field(default_factory=list)
     requests: list[TrialRequest] = field(default_factory=list)
     sampler: str = "random"
+    warm: bool = False
 
     def __post_init__(self) -> None:
         self.store.create_study(
@@ -93,6 +94,7 @@ class World:
             phase_limits=lambda attempts: {},
             notify=self.events.append,
             stop=stop or StopSwitch(),
+            warm=self.warm,
         )
 
     def run(
