@@ -146,5 +146,6 @@ def test_a_simulated_server_is_called_so_and_measured_in_its_own_seconds() -> No
     assert document["simulated"] is True
     assert "simulated" in done.stderr
     row = next(row for row in document["levels"][0]["measurements"] if row["metric"] == "output_tok_s")
-    # The model's own speed for these settings; unscaled, the clock on the wall would show twenty times as much.
-    assert row["center"] == pytest.approx(63.6, rel=0.2)
+    # The model's own speed for these settings; unscaled, the clock on the wall would show twenty times as much. A busy
+    # machine may slow the client down by much.
+    assert 63.6 / 5 < row["center"] < 63.6 * 1.2
