@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli.options import JsonOption, StorageOption
+from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console, out, print_json
 from tuner.errors import DoesNotHold, StudyError
 
@@ -22,6 +22,7 @@ def verify_knobs(
         int | None, typer.Option(min=0, help="Which trial. [default: the front's choice]", show_default=False)
     ] = None,
     storage: StorageOption = None,
+    other_machine: OtherMachineOption = False,
     as_json: JsonOption = False,
 ) -> None:
     """Launch a configuration once more with NCCL's own log on, and say which of its settings act.
@@ -39,7 +40,7 @@ def verify_knobs(
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
         number = front_of(record.space, attempts).pick(DEFAULT_PICK).trial if trial is None else trial
-        prepared = prepare_resume(store, name, other_machine=True)
+        prepared = prepare_resume(store, name, other_machine=other_machine)
         found = verify_and_record(
             prepared,
             store,
