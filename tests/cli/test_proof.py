@@ -75,6 +75,15 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     assert inert["note"].startswith("inactive")
     assert apart["minimal"]["settings"].get("ignored") is None
 
+    verified = document(tmp_path, "study", "verify-knobs", "night", "--trial", str(both))
+    assert {item["knob"]: item["state"] for item in verified["knobs"]}["ignored"] == "inactive"
+    kept = document(tmp_path, "study", "trials", "night")["trials"][-1]
+    assert (kept["purpose"], set(kept["changes"]), set(kept["inactive"])) == (
+        "verify",
+        {"all_reduce", "ignored"},
+        {"ignored"},
+    )
+
     alone = tuner(tmp_path, "study", "compare", "night")
     assert alone.returncode != 0
     assert "one engine only" in alone.stderr

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tuner.domain.candidate import Candidate
@@ -12,6 +13,16 @@ from tuner.domain.trial import Activity, KnobActivity
 from tuner.domain.values import Value, spell
 
 _TRUE, _FALSE = frozenset({"true", "1", "on"}), frozenset({"false", "0", "off", "none"})
+
+
+# vLLM's choice, whether its user named it or not (platforms/cuda.py); a name that it cannot use ends the server.
+_ATTENTION = re.compile(r"Using (?:AttentionBackendEnum\.)?([A-Z][A-Z0-9_]+) (?:attention )?backend\b")
+
+
+def logged_settings(lines: Iterable[str]) -> dict[str, str]:
+    """Settings that a server's log tells and its answers do not, under the names that `knob_activity` looks for."""
+    found = next((match[1] for line in lines if (match := _ATTENTION.search(line))), None)
+    return {} if found is None else {"attention_backend": found}
 
 
 def _leaves(tree: object, name: str = "") -> Iterator[tuple[str, object]]:
@@ -61,15 +72,24 @@ def knob_activity(
     catalogue: FlagCatalogue,
     server_info: Mapping[str, Any] | None,
     own_all_reduce: str | None = None,
+    logged: Mapping[str, str] | None = None,
 ) -> tuple[KnobActivity, ...]:
-    """The state of every knob that the candidate sets; `own_all_reduce` is the engine's, where it comes before NCCL's.
+    """The state of every knob that the candidate sets.
+
+    Args:
+        candidate: what was launched.
+        knobs: of its engine.
+        catalogue: flags of the engine's version.
+        server_info: what the running server answers about itself; None where it does not.
+        own_all_reduce: the engine's, where it comes before NCCL's.
+        logged: what its log tells (`logged_settings`).
 
     `inactive` when the catalogue knows that nothing reads the flag, or the server reports another value; `active` when
     it reports the value asked for; `unknown` when it reports nothing. A reported value shows that a setting was read,
     not that it changed the speed.
     """
     reported: dict[str, list[object]] = {}
-    for name, value in _leaves(server_info or {}):
+    for name, value in (*_leaves(server_info or {}), *(logged or {}).items()):
         reported.setdefault(name, []).append(value)
     found = []
     for name, value in candidate.values.items():

@@ -18,7 +18,7 @@ from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
 from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
-from tuner.engines.activity import knob_activity
+from tuner.engines.activity import knob_activity, logged_settings
 from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
 from tuner.engines.failures import is_fatal_line
@@ -270,7 +270,12 @@ class _Trial:
         candidate = self._request.candidate
         knobs = self._request.space.knobs_of(candidate.engine)
         self._notes.activity = knob_activity(
-            candidate, knobs, self._setup.catalogue, info, own_all_reduce(first_lines(handle.run_dir / LOG))
+            candidate,
+            knobs,
+            self._setup.catalogue,
+            info,
+            own_all_reduce(first_lines(handle.run_dir / LOG)),
+            logged_settings(first_lines(handle.run_dir / LOG)),
         )
         self._notes.phase = Phase.SERVING
         limit_s = self._request.space.budget.benchmark_timeout_s

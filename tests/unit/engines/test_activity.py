@@ -8,7 +8,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.knob import Knob
 from tuner.domain.trial import Activity
-from tuner.engines.activity import knob_activity
+from tuner.engines.activity import knob_activity, logged_settings
 
 CATALOGUE = FlagCatalogue.from_json(
     {
@@ -79,3 +79,23 @@ def test_a_word_that_the_server_reports_as_a_number_is_neither_active_nor_inacti
     state, reason = state_of(knob, "FULL", {"compilation_config": {"cudagraph_mode": code}})
     assert state is Activity.UNKNOWN
     assert "code" in reason
+
+
+@pytest.mark.parametrize(
+    ("line", "state"),
+    [
+        ("INFO [cuda.py:482] Using FLASH_ATTN attention backend out of potential backends: ['FLASH_ATTN'].", "active"),
+        ("INFO [cuda.py:448] Using AttentionBackendEnum.FLASH_ATTN backend.", "active"),
+        (
+            "INFO [cuda.py:482] Using TRITON_ATTN attention backend out of potential backends: ['TRITON_ATTN'].",
+            "inactive",
+        ),
+        ("INFO [cuda_communicator.py:264] Using ['CUSTOM', 'PYNCCL'] all-reduce backends", "unknown"),
+    ],
+)
+def test_the_attention_backend_that_vllm_answers_as_a_code_is_read_from_its_log(line: str, state: str) -> None:
+    knobs = {"attention": Knob.model_validate({"values": ["FLASH_ATTN"], "flag": "--attention-backend"})}
+    candidate = Candidate("vllm", {"attention": "FLASH_ATTN"})
+    info = {"attention_config": {"attention_backend": 3}}
+    (found,) = knob_activity(candidate, knobs, CATALOGUE, info, logged=logged_settings(["starting", line]))
+    assert found.state.value == state
