@@ -90,6 +90,9 @@ def start(
     ray_address: AddressOption = None,
     parallel: ParallelOption = 1,
     warm: WarmOption = False,
+    gpus: Annotated[
+        int | None, typer.Option(min=1, help="GPUs per launch, where the space has `{gpus}`. [default: the space's]")
+    ] = None,
     probe: Annotated[
         bool | None,
         typer.Option("--probe/--no-probe", help="Measure all-reduces first (docs/probe.md). [default: the space's]"),
@@ -115,6 +118,7 @@ def start(
         sampler=sampler,
         warm_start=tuple(warm_start or ()),
         probe=probe,
+        gpus=gpus,
     )
     prepared = prepare_start(options, elsewhere=ray_address is not None, only_plan=dry_run)
     teachers = _teachers(prepared, storage)

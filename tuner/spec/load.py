@@ -28,6 +28,9 @@ SUFFIXES = (".yaml", ".yml")
 NOT_IN_HASH = frozenset({"description", "budget", "probe"})
 """Parts of a space that may change between two runs of a study."""
 
+GPUS_PLACEHOLDER = "{gpus}"
+"""As a flag's value: what `hardware.gpus` says."""
+
 
 @dataclass(frozen=True, slots=True)
 class LoadedSpace:
@@ -135,7 +138,7 @@ def check_document(
     if document.data is None:
         findings.error((), "the file is empty")
         return None
-    data = _override(copy.deepcopy(document.data), overrides)
+    data = _fill_in_gpus(_override(copy.deepcopy(document.data), overrides))
     space, dropped = read_space(document, data, findings)
     if space is None:
         return None
@@ -163,6 +166,17 @@ def _override(data: Any, overrides: Mapping[str, Scalar]) -> Any:
                     inner[parent] = {}
                 inner = inner[parent]
             inner[last] = value
+    return data
+
+
+def _fill_in_gpus(data: Any) -> Any:
+    """The number of GPUs wherever a flag says `GPUS_PLACEHOLDER`, so that one file serves machines of any size."""
+    try:
+        gpus, engines = data["hardware"]["gpus"], data["engines"].values()
+        for flags in (engine["flags"] for engine in engines if "flags" in engine):
+            flags.update({name: gpus for name, value in flags.items() if value == GPUS_PLACEHOLDER})
+    except (AttributeError, KeyError, TypeError):
+        pass  # not the shape of a space: told by whoever reads it
     return data
 
 

@@ -84,11 +84,12 @@ class StartOptions:
     sampler: str = DEFAULT_SAMPLER
     warm_start: tuple[str, ...] = ()
     probe: bool | None = None
+    gpus: int | None = None
 
     @property
     def space_changes(self) -> dict[str, int | float | str]:
         """Dotted path in the space file → value that replaces it."""
-        named = {"model": self.model, "probe": self.probe}
+        named = {"model": self.model, "probe": self.probe, "hardware.gpus": self.gpus}
         return {**self.budget.changes, **{path: value for path, value in named.items() if value is not None}}
 
 
