@@ -126,7 +126,8 @@ def test_a_port_in_use_is_one_clear_line(sqlite_url: str, tmp_path: Path) -> Non
         command = [*COMMAND, "--storage", sqlite_url, "--port", str(port)]
         done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr == f"error: cannot listen on 127.0.0.1:{port}: Address already in use\n  → give another --port or --host\n"
+    message = f"cannot listen on 127.0.0.1:{port}: Address already in use"
+    assert done.stderr == f"error: {message}\n  → give another --port or --host\n"
 
 
 def test_listening_for_other_machines_is_warned_about(sqlite_url: str, tmp_path: Path) -> None:

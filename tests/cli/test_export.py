@@ -102,6 +102,7 @@ def test_a_written_script_is_executable_and_remembered(tuner: Run, folder: Path)
 def test_the_pick_decides_which_trial(tuner: Run, pick: str, trial: int) -> None:
     document = json.loads(tuner("export", "night", "--pick", pick, "--format", "json").out)
     assert document["trial"] == trial
+    assert [result["gain"] is None for result in document["results"]] == [trial == 0] * 2
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,7 @@ def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
+        "Decode batch, #running-req: 1, #token: 1234, #cached-token: 0, token usage: 0.00",
         "the server needs a token to start",
         "wrong password for user joe",
         "serve --disable-api-key --port 30000",

@@ -235,8 +235,10 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
             out().print(f"  {line}", style="dim", markup=False)
     if row.cut_short:
         out().print(f"not measured any further: {row.cut_short}", markup=False)
-    for label_, amount in row.broken.items():
-        out().print(f"over its limit: {label_} by {amount * 100:.1f} %", style="yellow", markup=False)
+    limits = {limit.label: limit.words for limit in record.space.limits}
+    for broken, amount in row.broken.items():
+        said = f"over its limit by {amount * 100:.1f} %: {limits.get(broken, broken)}"
+        out().print(said, style="yellow", markup=False)
     if measured is not None:
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("metric")

@@ -142,7 +142,9 @@ def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequen
     definition = load_definition(chosen.candidate.engine)
     given = study.space.engines[chosen.candidate.engine].command
     baseline = front.baseline.candidate if front.baseline is not None else chosen.candidate
-    estimates = zip(front.goals, chosen.values, front.gains(chosen), strict=True)
+    # The baseline is no gain over itself.
+    gains = (None,) * len(front.goals) if chosen.is_baseline else front.gains(chosen)
+    estimates = zip(front.goals, chosen.values, gains, strict=True)
     return Export(
         study=study.name,
         trial=chosen.trial,
