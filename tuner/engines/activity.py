@@ -96,10 +96,11 @@ def knob_activity(
         if value is None:
             continue
         knob = knobs[name]
-        if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
-            found.append(KnobActivity(name, Activity.INACTIVE, reason, rests_on=()))
-            continue
         asked = (not value) if knob.inverted else value
+        if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
+            if asked is not False:  # a switch that is off puts nothing on the command line
+                found.append(KnobActivity(name, Activity.INACTIVE, reason, rests_on=()))
+            continue
         running = [item for spelling in _names(knob, catalogue) for item in reported.get(spelling, ())]
         readable = [item for item in running if not _is_code(asked, item)]
         if not running:

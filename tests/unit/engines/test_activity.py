@@ -56,6 +56,13 @@ def test_another_running_value_is_inactive_and_names_both() -> None:
     assert "1" in reason
 
 
+def test_a_switch_that_is_off_asks_for_nothing_that_could_be_ignored() -> None:
+    knobs = {"k": Knob.model_validate({"switch": True, "flag": "--decode-steps"})}
+    assert knob_activity(Candidate("toy", {"k": False}), knobs, CATALOGUE, {}) == ()
+    (found,) = knob_activity(Candidate("toy", {"k": True}), knobs, CATALOGUE, {})
+    assert (found.state, found.rests_on) == (Activity.INACTIVE, ())
+
+
 def test_a_flag_that_nothing_reads_is_inactive_whatever_the_server_repeats() -> None:
     state, reason = state_of({"values": [1, 4], "flag": "--decode-steps"}, 4, {"decode_steps": 4})
     assert (state, reason) == (Activity.INACTIVE, "nothing reads it")
