@@ -12,18 +12,19 @@ from tuner.cli.output import out, print_json
 from tuner.cli.wording import number
 
 if TYPE_CHECKING:
+    from tuner.domain.study import AttemptRecord
     from tuner.search.base import Search
 
 
-def _search(name: str, storage: str | None) -> Search:
-    """The search of a stored study, opened to be asked, not to go on."""
+def _search(name: str, storage: str | None) -> tuple[Search, list[AttemptRecord]]:
+    """The search of a stored study, opened to be asked, not to go on; and the study's launches."""
     from tuner.search.study import open_search
     from tuner.store import default_url, driver_url, open_store
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
-    return open_search(
+    search = open_search(
         record.space,
         storage_url=driver_url(storage or default_url()),
         study_name=name,
@@ -31,6 +32,7 @@ def _search(name: str, storage: str | None) -> Search:
         seed=record.seed,
         sampler=record.sampler,
     )
+    return search, attempts
 
 
 def importance(
@@ -38,8 +40,15 @@ def importance(
     storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Which knobs matter for which objective, with 95 % intervals; knobs that never acted are left out."""
-    rows = _search(name, storage).importance()
+    """Which knobs matter for which objective, with 95 % intervals; knobs that never acted are left out.
+
+    Left out are knobs whose condition never held, and those of which the running servers said that they do nothing.
+    """
+    from tuner.study.silence import never_active
+
+    search, attempts = _search(name, storage)
+    silent = never_active(attempts)
+    rows = [row for row in search.importance() if (row.engine, row.knob) not in silent]
     if as_json:
         documents = [
             {
@@ -72,7 +81,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why a trial was proposed: what was expected of it, how likely it was to fail, what it would teach."""
-    found = _search(name, storage).explain(trial)
+    found = _search(name, storage)[0].explain(trial)
     if as_json:
         predictions = [
             {"objective": p.objective, "center": p.center, "low": p.low, "high": p.high} for p in found.predictions

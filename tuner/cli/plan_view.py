@@ -14,6 +14,7 @@ from tuner.domain.values import spell
 from tuner.spec.reach import reach_of
 from tuner.study.confirm import Extent, automatic_extent
 from tuner.study.session import Prepared
+from tuner.study.stopping import ends_when
 from tuner.study.warmstart import EarlierStudy, Teachers
 from tuner.trial.script import launch_script
 
@@ -132,17 +133,10 @@ def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
         fit = "1 earlier study fits" if many == 1 else f"{many} earlier studies fit"
         yield f"{fit}: --warm-start {teachers.offered[0].name}"
         yield from (f"  {earlier}" for earlier in teachers.offered[:_OFFERS])
-    budget, lead = space.budget, space.goals[0].label
-    spent = [f"{limit:g} {unit}" for limit, unit in ((budget.hours, "h"), (budget.gpu_hours, "GPU-hours")) if limit]
-    if spent:
-        yield f"no further launch begins after {' or '.join(spent)}"
+    budget = space.budget
+    yield f"ends {ends_when(budget, space.goals[0].label)}"
     if budget.stop_below_gain is None:
-        yield "searches until the budget is used up (--stop-below 1% would end it once too little is left to win)"
-    else:
-        yield (
-            f"the search ends early once no candidate is expected to be {budget.stop_below_gain:.2%} better than the "
-            f"best found in {lead}, with {budget.stop_confidence:.0%} confidence"
-        )
+        yield "(--stop-below 1% would end the search once too little is left to win)"
     if budget.cut_short and any(goal.level < max(space.workload.levels) for goal in space.goals):
         yield "a launch that an earlier one beats beyond noise on every objective ends before its last levels"
 

@@ -19,6 +19,7 @@ from tuner.errors import StudyError
 from tuner.probe.advice import advice
 from tuner.store import Store
 from tuner.study.memory import memory_of
+from tuner.study.stopping import ends_when
 from tuner.study.summary import TrialSummary, summarise
 
 
@@ -41,6 +42,7 @@ def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinato
         "seed": record.seed,
         "created_at": _when(record.created_at),
         "budget_trials": record.space.budget.trials,
+        "ends": ends_when(record.space.budget, record.space.goals[0].label),
         "trials": len(rows),
         "measured": states.count(AttemptState.MEASURED),
         "measured_in_part": states.count(AttemptState.PARTIAL),

@@ -386,6 +386,7 @@ def _proposal(trial: FrozenTrial, candidate: Candidate) -> Proposal:
 _WORDS: Mapping[Purpose, str] = {
     Purpose.BASELINE: "the baseline, to compare with",
     Purpose.SENTINEL: "the baseline again, to see whether the machine drifts",
+    Purpose.SECOND_CHANCE: "values that were set aside after failures, once more before the search ends",
     Purpose.CONFIRM: "relaunched to confirm its result",
     Purpose.ABLATE: "to see which settings carry the gain",
     Purpose.VERIFY: "to see whether the settings take effect",

@@ -151,3 +151,12 @@ def inactive_knobs(attempts: Iterable[AttemptRecord], candidate: Candidate) -> d
             elif item.state is Activity.ACTIVE:
                 acted.add(item.knob)
     return {knob: reason for knob, reason in said.items() if knob not in acted}
+
+
+def never_active(attempts: Iterable[AttemptRecord]) -> frozenset[tuple[str, str]]:
+    """Engine and knob, where running servers said that the knob does not act and none ever said that it does."""
+    said: dict[Activity, set[tuple[str, str]]] = {state: set() for state in Activity}
+    for attempt in attempts:
+        for item in attempt.report.activity if attempt.report is not None else ():
+            said[item.state].add((attempt.candidate.engine, item.knob))
+    return frozenset(said[Activity.INACTIVE] - said[Activity.ACTIVE])

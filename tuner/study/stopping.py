@@ -60,6 +60,19 @@ def spent_reason(budget: Budget, spent: Spent) -> str | None:
     return None
 
 
+def ends_when(budget: Budget, objective: str) -> str:
+    """When a study with this budget ends, in words; `objective` is the label of the first one."""
+    limits = [f"{budget.trials} launches"]
+    limits += [f"{budget.hours:g} hours"] if budget.hours is not None else []
+    limits += [f"{budget.gpu_hours:g} GPU-hours"] if budget.gpu_hours is not None else []
+    if budget.stop_below_gain is not None:
+        limits.append(
+            f"once no candidate is expected to be {budget.stop_below_gain:.2%} better than the best found in "
+            f"{objective} ({budget.stop_confidence:.0%} confidence)"
+        )
+    return "after " + ", or ".join(limits)
+
+
 def nothing_left(budget: Budget, gain: RemainingGain | None, objective: str) -> str | None:
     """Why going on would not pay, in words, or None: both the expected gain and its bound are below what was asked.
 

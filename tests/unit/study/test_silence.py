@@ -9,7 +9,7 @@ from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.domain.values import Value
-from tuner.study.silence import Silent, inactive_knobs, silent_settings, without_silent
+from tuner.study.silence import Silent, inactive_knobs, never_active, silent_settings, without_silent
 
 SPACE = Space.model_validate(
     {
@@ -129,3 +129,14 @@ def test_all_launches_of_a_configuration_speak_of_its_knobs() -> None:
         said(5, BASELINE, "steps", Activity.INACTIVE, "another configuration"),
     ]
     assert inactive_knobs(launches, winner) == {"proto": "bypassed"}
+
+
+def test_a_knob_that_acted_in_no_launch_is_known_as_such() -> None:
+    launches = [
+        said(1, config(proto="LL"), "proto", Activity.INACTIVE, "bypassed", ("own",)),
+        said(2, config(proto="Simple"), "proto", Activity.UNKNOWN),
+        said(3, config(page=64), "page", Activity.INACTIVE, "overridden"),
+        said(4, config(page=64, steps=2), "page", Activity.ACTIVE),
+        said(5, config(steps=2), "steps", Activity.UNKNOWN),
+    ]
+    assert never_active(launches) == {(BASELINE.engine, "proto")}
