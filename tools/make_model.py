@@ -6,8 +6,8 @@ The folder holds a configuration and a byte-pair tokenizer that is trained here 
     python tools/make_model.py --size mid -o .cache/models/mid
 
 `tiny` starts fastest. `mid` needs about 10 ms for a decode step on two CPU cores: with a much smaller model, all
-tokens of a request reach the client at once and there is no inter-token latency to measure. `8b` has the shape of
-Llama-3.1-8B (its published configuration), for GPUs.
+tokens of a request reach the client at once and there is no inter-token latency to measure. `8b` and `70b` have the
+shapes of Llama-3.1 (its published configurations), for GPUs.
 
 `deepseek-small` is DeepSeek-V3 cut down to one GPU of 80 GB: width, heads and latent attention (MLA) as published, so
 that kernels and messages between GPUs are the real ones, but 8 layers instead of 61 and 64 experts instead of 256:
@@ -114,6 +114,7 @@ SIZES: dict[str, Size] = {
     "tiny": Llama(hidden=128, intermediate=256, layers=2, heads=4, kv_heads=2, vocabulary=1024),
     "mid": Llama(hidden=1024, intermediate=4096, layers=8, heads=16, kv_heads=4, vocabulary=8192),
     "8b": Llama(hidden=4096, intermediate=14336, layers=32, heads=32, kv_heads=8, vocabulary=128256),
+    "70b": Llama(hidden=8192, intermediate=28672, layers=80, heads=64, kv_heads=8, vocabulary=128256),
     "deepseek-small": DeepSeek(layers=8, experts=64),
     "deepseek-tiny": DeepSeek(
         layers=2,
