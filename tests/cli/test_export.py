@@ -5,46 +5,21 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from support import records
+from support.commands import Run, runner
 
-from tuner.cli.main import main
 from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Purpose
 from tuner.store import open_store
 
 
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
-
-
 @pytest.fixture
 def tuner(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
-    """Run a command in the study's folder, in this process: starting Python for each would be most of the time."""
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("TUNER_STORAGE", raising=False)
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
-
-    return run
+    """Run a command in the study's folder."""
+    return runner(folder, monkeypatch, capsys)
 
 
 @pytest.fixture

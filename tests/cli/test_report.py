@@ -5,62 +5,18 @@ from __future__ import annotations
 import csv
 import io
 import json
-import sys
-from collections.abc import Callable
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pandas as pd
 import pytest
-from support import findings as made
-from support import records
-
-from tuner.cli.main import main
-from tuner.store import open_store
-
-
-@dataclass(frozen=True)
-class Done:
-    """How a command ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Done]
+from support.commands import Run, runner, store_night
 
 
 @pytest.fixture
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Run a command in a folder whose `tuner.db` holds a confirmed study."""
-    with open_store(f"sqlite:///{tmp_path}/tuner.db") as store:
-        store.create_study(replace(records.study(), space=made.SPACE))
-        for wanted in made.attempts():
-            attempt = store.open_attempt(
-                "night",
-                trial=wanted.trial,
-                attempt=1,
-                purpose=wanted.purpose,
-                candidate=wanted.candidate,
-                run_dir=str(tmp_path / "runs" / "night" / str(wanted.trial) / "1"),
-                owner="box:1:2:3",
-                ttl=30,
-                block=wanted.block,
-            )
-            assert wanted.report is not None
-            store.finish_attempt(attempt.id, wanted.report)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("TUNER_STORAGE", raising=False)
-
-    def run(*arguments: str) -> Done:
-        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
-        with pytest.raises(SystemExit) as caught:
-            main()
-        out, err = capsys.readouterr()
-        return Done(int(caught.value.code or 0), out, err)
-
-    return run
+    store_night(tmp_path)
+    return runner(tmp_path, monkeypatch, capsys)
 
 
 def test_without_options_a_page_is_written_beside(tuner: Run, tmp_path: Path) -> None:

@@ -3,60 +3,34 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support import findings
+from support.commands import runner, store_night
 from support.jsonpage import PAGE, differences, read_page
 
 from tuner.cli import proof_view
-from tuner.cli.main import main
-from tuner.store import open_store
 
-Run = Callable[..., Any]
+Documents = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose database holds the study `night`."""
     folder = tmp_path_factory.mktemp("night")
-    with open_store(f"sqlite:///{folder}/tuner.db") as store:
-        store.create_study(findings.findings().study)
-        for made in findings.attempts():
-            attempt = store.open_attempt(
-                "night",
-                trial=made.trial,
-                attempt=1,
-                purpose=made.purpose,
-                candidate=made.candidate,
-                run_dir=str(folder / "runs" / "night" / str(made.trial) / "1"),
-                owner="box:1:2:3",
-                ttl=30,
-                block=made.block,
-            )
-            assert made.report is not None
-            store.finish_attempt(attempt.id, made.report)
+    store_night(folder)
     (folder / "server.log").write_text("torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB\n")
     return folder
 
 
 @pytest.fixture
-def document(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+def document(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Documents:
     """Run a command in this process, and read what it printed."""
-    monkeypatch.chdir(folder)
-    for name in ("TUNER_STORAGE", "TUNER_SPACES"):
-        monkeypatch.delenv(name, raising=False)
-
-    def run(*arguments: str) -> Any:
-        monkeypatch.setattr(sys, "argv", ["tuner", *arguments, "--json"])
-        with pytest.raises(SystemExit):
-            main()
-        return json.loads(capsys.readouterr().out)
-
-    return run
+    tuner = runner(folder, monkeypatch, capsys)
+    return lambda *arguments: json.loads(tuner(*arguments, "--json").out)
 
 
 @pytest.mark.parametrize(
@@ -80,7 +54,7 @@ def document(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("export night -o serve.sh", "tuner export"),
     ],
 )
-def test_a_document_has_the_keys_that_are_documented(document: Run, command: str, section: str) -> None:
+def test_a_document_has_the_keys_that_are_documented(document: Documents, command: str, section: str) -> None:
     page = read_page()
     found = document(*command.split())
     assert isinstance(found, dict)
@@ -100,7 +74,7 @@ def test_every_command_with_json_has_its_section() -> None:
     assert [name for name in sorted(with_json) if name not in sections] == []
 
 
-def test_a_missing_or_an_extra_key_would_be_seen(document: Run) -> None:
+def test_a_missing_or_an_extra_key_would_be_seen(document: Documents) -> None:
     page = read_page()
     status = document("study", "status", "night")
     del status["seed"]

@@ -1,0 +1,62 @@
+"""Commands run in this process: starting Python for each would be most of a test's time."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from support import findings
+
+from tuner.cli.main import main
+from tuner.store import open_store
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Done]
+
+
+def runner(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs `tuner ARGUMENTS` in a folder, without settings of whoever runs the tests."""
+    monkeypatch.chdir(folder)
+    for name in ("TUNER_STORAGE", "TUNER_SPACES", "TUNER_RUNS"):
+        monkeypatch.delenv(name, raising=False)
+
+    def run(*arguments: str) -> Done:
+        monkeypatch.setattr(sys, "argv", ["tuner", *arguments])
+        with pytest.raises(SystemExit) as caught:
+            main()
+        out, err = capsys.readouterr()
+        return Done(int(caught.value.code or 0), out, err)
+
+    return run
+
+
+def store_night(folder: Path) -> None:
+    """Make a `tuner.db` in the folder that holds the confirmed study `night` of `support.findings`."""
+    with open_store(f"sqlite:///{folder}/tuner.db") as store:
+        store.create_study(findings.findings().study)
+        for made in findings.attempts():
+            attempt = store.open_attempt(
+                "night",
+                trial=made.trial,
+                attempt=1,
+                purpose=made.purpose,
+                candidate=made.candidate,
+                run_dir=str(folder / "runs" / "night" / str(made.trial) / "1"),
+                owner="box:1:2:3",
+                ttl=30,
+                block=made.block,
+            )
+            assert made.report is not None
+            store.finish_attempt(attempt.id, made.report)
