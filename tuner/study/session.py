@@ -102,6 +102,7 @@ class Prepared:
         setups: engine → how it is launched here.
         gpus: GPUs per launch; 0 for simulated engines.
         machine: this machine.
+        elsewhere: whether trials run on other machines, of which nothing is known here.
         changes: what a resumed study does differently from now on, in words.
         warnings: what was found that does not forbid the study; of a plan only, also what does.
     """
@@ -111,6 +112,7 @@ class Prepared:
     gpus: int
     machine: MachineFacts
     warnings: tuple[str, ...] = ()
+    elsewhere: bool = False
     changes: tuple[str, ...] = ()
 
     @property
@@ -235,7 +237,7 @@ def prepared_of(
             if lacks is None:
                 raise
             lacks.append(error.message)
-    return Prepared(record, setups, gpus, machine, warnings)
+    return Prepared(record, setups, gpus, machine, warnings, elsewhere)
 
 
 def _refuse_unfit(space: Space, gpus: int, machine: MachineFacts) -> None:

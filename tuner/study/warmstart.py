@@ -37,7 +37,7 @@ WARM_START = "warm_start"
 _DOUBT = 0.03
 """Standard deviation of a gain from one study to the next where nothing differs: launch noise of both baselines."""
 
-_DOUBTS: Mapping[str, float] = {"version": 0.05, "baseline": 0.05, "workload": 0.05, "model": 0.10}
+_DOUBTS: Mapping[str, float] = {"version": 0.05, "baseline": 0.05, "workload": 0.05, "machine": 0.05, "model": 0.10}
 """What differs → the doubt that it adds; doubts add as variances do."""
 
 _TRUST = 0.9
@@ -155,7 +155,8 @@ def _obstacle(record: StudyRecord, reports: Sequence[TrialReport], prepared: Pre
     if not set(record.space.engines) & set(new.space.engines):
         return f"it has other engines ({', '.join(record.space.engines)})"
     # A simulated engine's numbers come from a model, whatever the machine.
-    changed = {} if new.simulated else differences(_hardware(reports[-1]), prepared.machine.summary())
+    known = not (new.simulated or prepared.elsewhere)
+    changed = differences(_hardware(reports[-1]), prepared.machine.summary()) if known else {}
     if changed:
         told = "; ".join(f"{fact}: {then} there, {here} here" for fact, (then, here) in changed.items())
         return f"it was measured on another machine ({told})"
@@ -172,6 +173,8 @@ def _differences(
 ) -> Iterator[tuple[str, str]]:
     """Kind of a difference that does not forbid the comparison → in words."""
     new = prepared.record
+    if prepared.elsewhere and not new.simulated:
+        yield "machine", "perhaps the machine: that of the new trials is not known here"
     if record.space.model != new.space.model:
         yield "model", f"model {record.space.model}"
     for engine, setup in prepared.setups.items():

@@ -173,6 +173,19 @@ def test_a_real_study_on_another_machine_says_nothing_here(store: Store, tmp_pat
         assert bool(weigh(store.study("night"), seen, real).obstacle) == bool(expected)
 
 
+def test_a_machine_that_is_not_known_beforehand_adds_doubt(store: Store, tmp_path: Path) -> None:
+    night = Night(store, replace(prepared(tmp_path, "night").record, simulated=False))
+    night.launch(START, measured({1: 50.0, 4: 100.0}), Purpose.BASELINE)
+    new = prepared(tmp_path)
+    real = replace(new, record=replace(new.record, simulated=False), elsewhere=True)
+    attempts = store.attempts("night")
+    seen = [replace(a, report=replace(a.report, machine={"cpu": "another"})) for a in attempts if a.report is not None]
+    earlier = weigh(store.study("night"), seen, real)
+    assert earlier.obstacle == ""
+    assert earlier.doubt > 0.05
+    assert "machine" in earlier.differs[0]
+
+
 def test_what_this_space_cannot_say_is_left_out(store: Store, tmp_path: Path) -> None:
     wide = SPACE.replace("workload:", "  extra: {values: [1, 2], env: NCCL_NTHREADS, default: 1}\nworkload:").replace(
         "high: 8", "high: 16"
