@@ -277,7 +277,6 @@ def _ablation_table(space: Space, rows: Sequence[AblationRow]) -> Table:
     for row in rows:
         setting = ", ".join(f"{name}: {spell(a)} → {spell(b)}" for name, (a, b) in row.values.items())
         cells = [_effect_text(e) for e in row.effects] or ["–"] * len(space.goals)
-        said = row.note or ("kept" if row.kept else "dropped: no measurable effect")
         best = next((e.finding for e in row.effects if e.finding in _STYLES), None)
-        table.add_row(setting, *cells, said, style=_STYLES[best] if best is not None else "")
+        table.add_row(setting, *cells, row.words, style=_STYLES[best] if best is not None else "")
     return table

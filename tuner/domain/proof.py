@@ -160,6 +160,20 @@ class AblationRow:
     kept: bool
     note: str = ""
 
+    @property
+    def words(self) -> str:
+        """What became of the setting, and why."""
+        if self.note:
+            return f"{'kept' if self.kept else 'dropped'}: {self.note}"
+        if self.kept:
+            return "kept"
+        if all(e.change is None for e in self.effects):
+            return "not measured yet"
+        hidden = [e.smallest for e in self.effects if e.finding is Finding.NOISE and e.smallest is not None]
+        if hidden:
+            return f"dropped: nothing shown, but noise hides less than {max(hidden):.1%}"
+        return "dropped: no measurable effect"
+
 
 @dataclass(frozen=True, slots=True)
 class Ablation:

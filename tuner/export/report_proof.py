@@ -89,12 +89,11 @@ def ablation_parts(front: Front, found: Ablation) -> Iterator[str | Table | Figu
             row.kind.value,
             *(_effect(effect)[0] for effect in row.effects),
             *("–" for _ in range(len(front.goals) - len(row.effects))),
-            "kept" if row.kept else "dropped",
-            row.note,
+            row.words,
         )
         for row in found.rows
     ]
-    columns = ("setting", "values", "how", *(f"Δ {goal.label}" for goal in front.goals), "minimal", "note")
+    columns = ("setting", "values", "how", *(f"Δ {goal.label}" for goal in front.goals), "minimal configuration")
     yield Table(columns, tuple(rows), numbers=tuple(range(3, 3 + len(front.goals))))
     minimal = ", ".join(f"{name}={spell(now)}" for name, (_, now) in found.minimal.differs_from(found.baseline).items())
     yield f"Minimal configuration: {minimal or 'the baseline'}."
