@@ -16,8 +16,8 @@ _HARMLESS = re.compile(
 _URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
 _BEARER = re.compile(r"(?i)(?P<head>\bbearer\s+)[A-Za-z0-9._~+/=-]+")
 _KNOWN = re.compile(r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,})")
-# `NAME=value`, `name: value`, `"name": "value"`, `--name value`, the value in quotes or not; but "ITL per token: 12" and
-# SGLang's counts (`#cached-token: 0`) are harmless.
+# `NAME=value`, `name: value`, `"name": "value"`, `--name value`, the value in quotes or not.
+# Harmless are measurements and counts: "ITL per token: 12", and `#cached-token: 0` in SGLang's log.
 _ASSIGNMENT = re.compile(
     rf"(?i)(?<!per )(?<![#A-Z0-9_-])(?P<name>[A-Z0-9_-]*(?:{_ALWAYS}|token)[A-Z0-9_-]*)"
     r"(?P<sep>['\"]?\s*[=:]\s*|(?<=[A-Z0-9])\s+)"

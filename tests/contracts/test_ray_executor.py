@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import time
@@ -140,6 +141,14 @@ def test_cancelling_tears_down_what_runs_and_drops_what_waits(executor: RayExecu
     assert all(isinstance(report.outcome, Failure) for report in reports.values())
     assert not servers_of(tmp_path)
     assert executor.poll(1.0) == []
+
+
+def test_what_ray_says_goes_to_the_log_and_not_to_the_terminal(
+    executor: RayExecutor, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    logging.getLogger("ray._private.services").error("the dashboard did not start")
+    assert "the dashboard did not start" in caplog.text
+    assert "the dashboard" not in capfd.readouterr().err
 
 
 def test_more_gpus_than_there_are_is_refused(executor: RayExecutor) -> None:

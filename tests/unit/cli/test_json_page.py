@@ -52,6 +52,7 @@ def document(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         ("study confirm night --dry-run", "tuner study confirm"),
         ("study report night -o night.md", "tuner study report"),
         ("export night -o serve.sh", "tuner export"),
+        ("study start --space quickstart --dry-run", "tuner study start --dry-run"),
     ],
 )
 def test_a_document_has_the_keys_that_are_documented(document: Documents, command: str, section: str) -> None:
