@@ -80,6 +80,9 @@ def print_probe(report: ProbeReport) -> None:
         markup=False,
     )
     if report.works:
+        out().print(
+            "microseconds per all-reduce: median of the runs (least–most), and what differs beyond noise", style="dim"
+        )
         out().print(_table(report))
     for sentence in advice(report):
         out().print(f"→ {sentence}", markup=False, soft_wrap=True)
@@ -91,9 +94,9 @@ def _library(report: ProbeReport) -> str:
 
 def _table(report: ProbeReport) -> Table:
     findings = ProbeFindings(report)
-    table = Table(
-        "setting", "runs", title="microseconds per all-reduce: median of runs (least–most)", title_justify="left"
-    )
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    table.add_column("setting")
+    table.add_column("runs", justify="right")
     for size in report.sizes:
         table.add_column(f"{size.step}\n{size_text(size.size_bytes)}", justify="right")
     rows = {(row.setting, row.size_bytes): row for row in findings.times}
