@@ -58,6 +58,7 @@ def _import(modules: Iterable[str], ready_threads: Collection[str]) -> dict[str,
                 missing[name] = f"{type(error).__name__}: {error}"
             watch.look(name=name)
     forkable.shut_nvml_down()
+    _prepare_titles()
     return {
         "seconds": time.monotonic() - began,
         "missing": missing,
@@ -68,6 +69,13 @@ def _import(modules: Iterable[str], ready_threads: Collection[str]) -> dict[str,
         "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, ready_threads),
         "files": forkable.mapped_files(),
     }
+
+
+def _prepare_titles() -> None:
+    """Let servers name their processes: the place for titles is found only while the environment is untouched."""
+    titles = sys.modules.get("setproctitle")
+    if titles is not None:
+        titles.getproctitle()
 
 
 # -- becoming a guard, and the server ---------------------------------------------------------------------------------
