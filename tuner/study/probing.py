@@ -94,6 +94,7 @@ class FirstStep:
         gpus: GPUs per launch.
         folder: for the probe's files.
         elsewhere: trials run on other machines, of which a probe here says nothing.
+        seconds: after this long no further run begins.
     """
 
     study: str
@@ -101,6 +102,7 @@ class FirstStep:
     gpus: int
     folder: Path
     elsewhere: bool = False
+    seconds: float = USUAL_SECONDS
 
 
 def probe_first(
@@ -130,14 +132,15 @@ def probe_first(
     if step.elsewhere:
         notify(Noted("no all-reduce probe: trials run on other machines than this one"))
         return None
-    notify(Noted(f"all-reduce probe, about {USUAL_SECONDS / 60:.0f} minutes"))
+    notify(Noted(f"all-reduce probe, about {step.seconds:.0f} s"))
     heart = _Heartbeat(keep_lease)
 
     def is_stopped() -> bool:
         heart.beat()
         return stop.urgency > 0
 
-    request = ProbeRequest(step.space, _first_real(step.space), step.folder, ranks=step.gpus or None)
+    engine = _first_real(step.space)
+    request = ProbeRequest(step.space, engine, step.folder, ranks=step.gpus or None, seconds=step.seconds)
     report = run_probe(request, is_cancelled=is_stopped)
     if stop.urgency > 0:
         return None
