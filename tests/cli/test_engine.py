@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -73,6 +75,36 @@ def test_mistakes_get_one_line_and_their_exit_code(arguments: list[str], code: i
     assert result.returncode == code
     assert said in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_stream_without_end_is_refused_with_what_to_do() -> None:
+    command = [sys.executable, "-m", "tuner.cli.main", "engine", "explain", "-", "--engine", "vllm"]
+    with Path("/dev/zero").open("rb") as endless:
+        result = subprocess.run(command, stdin=endless, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 1
+    assert "standard input: more than 64 MiB" in result.stderr
+    assert "write it to a file first" in result.stderr
+
+
+def test_a_named_pipe_is_read_like_a_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "log"
+    os.mkfifo(pipe)
+    threading.Thread(target=pipe.write_text, args=("RuntimeError: CUDA error: misaligned address\n",)).start()
+    assert explained(str(pipe), "--engine", "vllm", "--exit-code", "1")["class"] == "cuda_fault"
+
+
+def test_what_is_no_text_is_no_log(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    program.write_bytes(b"\x7fELF" + bytes(4096))
+    result = run("explain", str(program), "--engine", "vllm")
+    assert result.returncode == 1
+    assert "is no text" in result.stderr
+
+
+def test_broken_bytes_in_a_log_do_not_hide_its_cause(tmp_path: Path) -> None:
+    log = tmp_path / "server.log"
+    log.write_bytes(b"\xff\xfe broken \xc3\x28\n" * 50 + b"RuntimeError: CUDA error: misaligned address\n")
+    assert explained(str(log), "--engine", "vllm", "--exit-code", "1")["class"] == "cuda_fault"
 
 
 def test_list_names_every_engine() -> None:

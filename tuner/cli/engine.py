@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -22,6 +22,10 @@ app = typer.Typer(no_args_is_help=True, help="Look at engines, and explain their
 
 NONE = "none"
 """What `explain` prints for the class when nothing failed."""
+MOST_PIPED = 64 << 20
+"""Bytes that are read from a pipe."""
+_HEAD = 1 << 16
+_MOST_ZEROS = 0.1
 
 
 @app.command("list")
@@ -93,9 +97,9 @@ def explain(
     from tuner.engines.failures import explain as explain_log
 
     load_definition(engine)
-    log: Path | Iterable[str] = sys.stdin if file == "-" else _log_file(file)
     tried = dict(_assignment(text) for text in settings or ())
     try:
+        log = _piped(sys.stdin.buffer, "standard input") if file == "-" else _log_file(file)
         failure = explain_log(log, engine=engine, exit_code=exit_code, settings=tried, observation=seen, phase=phase)
     except OSError as error:
         raise UserError(f"{file}: cannot be read: {error.strerror or error}") from error
@@ -105,12 +109,33 @@ def explain(
     _print(failure)
 
 
-def _log_file(name: str) -> Path:
-    """The file; a device such as /dev/zero would be read without end."""
+def _log_file(name: str) -> Path | list[str]:
+    """The file, or what comes out of it; a device such as /dev/zero would be read without end."""
     path = Path(name)
     if path.is_char_device() or path.is_block_device():
         raise UserError(f"{name}: is a device, not a log", hint="give a file, or - for standard input")
+    if path.is_fifo():
+        with path.open("rb") as stream:
+            return _piped(stream, name)
+    with path.open("rb") as stream:
+        _refuse_binary(stream.read(_HEAD), name)
     return path
+
+
+def _piped(stream: BinaryIO, name: str) -> list[str]:
+    """Lines from a stream whose size nobody knows, which may have no end."""
+    data = stream.read(MOST_PIPED + 1)
+    if len(data) > MOST_PIPED:
+        hint = "write it to a file first: of a file of any size head, tail and what speaks of trouble are read"
+        raise UserError(f"{name}: more than {MOST_PIPED >> 20} MiB", hint=hint)
+    _refuse_binary(data[:_HEAD], name)
+    return data.decode("utf-8", errors="replace").split("\n")
+
+
+def _refuse_binary(head: bytes, name: str) -> None:
+    """A log may hold broken bytes, but no text is full of zeros."""
+    if head.count(0) > _MOST_ZEROS * len(head):
+        raise UserError(f"{name}: is no text", hint="give the log of a server")
 
 
 def _assignment(text: str) -> tuple[str, str]:
