@@ -46,6 +46,8 @@ def model_shape(model: str) -> ModelShape | None:
         config = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
+    if not isinstance(config, dict):
+        return None
     text = config.get("text_config")
     part: Mapping[str, Any] = text if isinstance(text, dict) and "hidden_size" not in config else config
     size, layers = part.get("hidden_size"), part.get("num_hidden_layers")

@@ -121,11 +121,6 @@ def _named(names: Sequence[str], number: str) -> str:
     return names[int(number)] if int(number) < len(names) else number
 
 
-def decode_sizes(hidden_size: int, batches: Iterable[int], *, element_bytes: int = 2) -> tuple[int, ...]:
-    """Bytes of a decode step's all-reduce at some batch sizes: one hidden vector per request."""
-    return tuple(hidden_size * element_bytes * batch for batch in batches)
-
-
 def own_all_reduce(lines: Iterable[str]) -> str | None:
     """The engine's own all-reduce that comes before NCCL's, by its log; None when there is none, or it does not say.
 

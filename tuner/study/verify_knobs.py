@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain
@@ -17,9 +16,9 @@ from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialEvent, Tria
 from tuner.domain.values import spell
 from tuner.domain.workload import Workload
 from tuner.engines.definition import load_definition
+from tuner.engines.model_shape import model_shape
 from tuner.engines.nccl_log import (
     NcclReading,
-    decode_sizes,
     own_all_reduce,
     read_nccl_log,
     variable_activity,
@@ -230,17 +229,7 @@ def _lines(path: Path) -> Iterator[str]:
 
 def _sizes(space: Space, reading: NcclReading) -> tuple[int, ...]:
     """Bytes of the all-reduces of decode steps, up to the highest level."""
-    width = _hidden_size(Path(space.model))
-    if width is not None:
-        return decode_sizes(width, range(1, max(space.workload.levels) + 1))
+    shape = model_shape(space.model)
+    if shape is not None:
+        return tuple(shape.token_bytes * batch for batch in range(1, max(space.workload.levels) + 1))
     return tuple(call.size_bytes for call in reading.calls if call.size_bytes <= _SMALL_MESSAGE_BYTES)
-
-
-def _hidden_size(model: Path) -> int | None:
-    """Width of a model given as a folder; that of the text part of a model of several."""
-    try:
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    size = config.get("hidden_size", config.get("text_config", {}).get("hidden_size"))
-    return size if isinstance(size, int) else None

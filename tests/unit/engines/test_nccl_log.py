@@ -9,7 +9,6 @@ import pytest
 from tuner.domain.trial import Activity
 from tuner.engines.nccl_log import (
     NcclReading,
-    decode_sizes,
     own_all_reduce,
     read_nccl_log,
     variable_activity,
@@ -17,7 +16,7 @@ from tuner.engines.nccl_log import (
 )
 
 DATA = Path(__file__).parents[2] / "data" / "nccl"
-SIZES = decode_sizes(4096, (1, 32, 128))  # an 8-billion model: 8 KiB, 256 KiB, 1 MiB
+SIZES = (8 << 10, 256 << 10, 1 << 20)  # decode steps of an 8-billion model at C=1, 32 and 128
 
 
 @pytest.fixture(scope="module")
