@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -66,7 +67,7 @@ def front_figure(front: Front, chosen: Standing | None) -> str | None:
     if axes is None or not (front.members or front.beaten or front.infeasible):
         return None
     across, up = axes
-    figure = go.Figure()
+    figure = go.Figure(_edge(front, across, up))
     groups = (
         ("over a limit", [*front.infeasible], {"color": _RED, "symbol": "x", "size": 8}),
         ("beaten", [*front.beaten], {"color": _GREY, "symbol": "circle", "size": 8}),
@@ -90,8 +91,7 @@ def front_figure(front: Front, chosen: Standing | None) -> str | None:
                 y=[value.center for value in high],
                 error_x=_bars(wide) if with_bars else None,
                 error_y=_bars(high) if with_bars else None,
-                mode="lines+markers" if name == "front" else "markers",
-                line={"width": 1, "dash": "dot", "color": _BLUE},
+                mode="markers",
                 marker=marker,
                 name=name,
                 text=[_hover(front, s) for s in standings],
@@ -102,6 +102,24 @@ def front_figure(front: Front, chosen: Standing | None) -> str | None:
     figure.update_xaxes(title_text=_title(front.goals[across]), range=_span([s.values[across] for s in drawn]))
     figure.update_yaxes(title_text=_title(front.goals[up]), range=_span([s.values[up] for s in drawn]))
     return _html(figure, "front", 460)
+
+
+def _edge(front: Front, across: int, up: int) -> go.Scatter:
+    """A line through the members whose centre no other member's beats; the rest are there since noise cannot tell."""
+    signs = [1 if front.goals[index].maximize else -1 for index in (across, up)]
+    best, steps = -math.inf, list[Standing]()
+    for member in sorted(front.members, key=lambda s: (-signs[0] * s.values[across].center, -s.values[up].center)):
+        if signs[1] * member.values[up].center > best:
+            best = signs[1] * member.values[up].center
+            steps.append(member)
+    return go.Scatter(
+        x=[member.values[across].center for member in steps],
+        y=[member.values[up].center for member in steps],
+        mode="lines",
+        line={"width": 1, "dash": "dot", "color": _BLUE},
+        hoverinfo="skip",
+        showlegend=False,
+    )
 
 
 def _axes(goals: Sequence[Objective]) -> tuple[int, int] | None:

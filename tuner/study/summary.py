@@ -10,7 +10,7 @@ from tuner.domain.measurement import Measured, MeasuredInPart, Measurement
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Activity
+from tuner.domain.trial import Activity, Purpose
 from tuner.domain.values import Value
 from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, violations
 
@@ -50,9 +50,9 @@ class TrialSummary:
 
     @property
     def state(self) -> str:
-        """`measured`, `over limit`, `measured in part`, `failed`, `running` or `abandoned`."""
+        """`measured`, `over limit`, `measured in part`, `verified`, `failed`, `running` or `abandoned`."""
         if self.last.state is AttemptState.PARTIAL:
-            return "measured in part"
+            return "verified" if self.last.purpose is Purpose.VERIFY else "measured in part"
         if self.last.state is AttemptState.MEASURED and self.broken:
             return "over limit"
         return self.last.state.value

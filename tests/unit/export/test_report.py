@@ -11,12 +11,15 @@ import pytest
 from support import findings as made
 from support import records
 
+from tuner.domain.candidate import Candidate
+from tuner.domain.front import Estimate, Front, Standing
 from tuner.domain.measurement import MeasuredInPart
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.export.report import Findings, report_of
 from tuner.export.report_formats import measurements_frame, report_html, report_json, report_markdown
+from tuner.export.report_plots import front_figure
 
 
 class Page(HTMLParser):
@@ -107,6 +110,18 @@ def test_launches_with_wrong_answers_are_counted_beside_the_output_check() -> No
     told = "Wrong answers, excluded whatever the speed: 2 launches (trials 12, 13)."
     assert told not in table_of(found, "Output check")
     assert told in table_of(replace(found, attempts=[*found.attempts, *excluded]), "Output check")
+
+
+def test_the_front_s_line_joins_what_no_other_member_s_centre_beats() -> None:
+    def member(trial: int, single: float, loaded: float) -> Standing:
+        candidate = Candidate("simulated", {"decode_steps": trial})
+        return Standing((trial,), candidate, (Estimate(single), Estimate(loaded)))
+
+    members = (member(1, 60, 500), member(2, 90, 300), member(3, 55, 400), member(4, 80, 450))
+    figure = front_figure(Front(made.SPACE.goals, members, (), (), None), None)
+    assert figure is not None
+    line = json.JSONDecoder().raw_decode(figure[figure.index('[{"') :])[0][0]
+    assert (line["mode"], line["x"], line["y"]) == ("lines", [500, 450, 300], [60, 80, 90])
 
 
 def test_a_simulated_study_says_so_at_the_top_and_a_measured_one_does_not(html: str) -> None:
