@@ -51,7 +51,7 @@ def test_one_night_teaches_the_next_which_goes_on_with_a_larger_budget(tmp_path:
     assert "1 earlier study fits: --warm-start night1" in plan.stderr
     assert "1.00% better than the best found in single_stream (90% confidence)" in plan.stderr
 
-    refused = tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--warm-start", "nobody", "--yes", code=2)
+    refused = tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--warm-start", "nobody", "--yes", code=1)
     assert "there is no study nobody" in refused.stderr
 
     second = tuner(
@@ -73,5 +73,5 @@ def test_one_night_teaches_the_next_which_goes_on_with_a_larger_budget(tmp_path:
 
     changed = (tmp_path / "tiny.yaml").read_text().replace("[unset, LL, LL128, Simple]", "[unset, LL, LL128]")
     (tmp_path / "other.yaml").write_text(changed, encoding="utf-8")
-    other = tuner(tmp_path, "study", "resume", "night2", "--space", "other.yaml", code=2)
+    other = tuner(tmp_path, "study", "resume", "night2", "--space", "other.yaml", code=1)
     assert "knobs.nccl_proto.values" in other.stderr
