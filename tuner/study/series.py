@@ -25,7 +25,6 @@ from tuner.study.verdict import MetricAt, wanted_metrics
 from tuner.trial.starting import WARM_NOTE
 from tuner.trial.statistics import CONFIDENCE, t_quantile
 
-SERIES_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
 SIGNIFICANCE = 1 - CONFIDENCE
 
 ArmsFor = Callable[[Sequence[AttemptRecord]], Sequence[Candidate] | Done]
