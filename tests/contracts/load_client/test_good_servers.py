@@ -1,0 +1,157 @@
+"""What `measure` promises of a server that behaves: real sockets, real load processes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.measuring import run, work
+from support.scripted_server import (
+    DONE,
+    END,
+    HEAD,
+    Step,
+    event,
+    good,
+    serving,
+    usage,
+)
+
+from tuner.domain.measurement import Metric, SpreadKind
+from tuner.domain.warnings import WarningCode
+from tuner.loadgen.record import RequestRecord
+from tuner.trial.protocol import LevelProgress, Stage, measure
+
+
+class TestAGoodServer:
+    def test_every_level_is_valid_and_has_its_metrics_with_spread_and_sample_size(self) -> None:
+        one, four = run(good)
+        assert (one.level, four.level) == (1, 4)
+        assert one.valid
+        assert four.valid
+        speed = next(m for m in one.measurements if m.metric is Metric.DECODE_TOK_S)
+        assert speed.spread_kind is SpreadKind.WITHIN_LAUNCH
+        assert speed.low is not None
+        assert speed.high is not None
+        assert speed.low <= speed.center <= speed.high
+        assert speed.samples == len(speed.repeats) >= 2
+        assert {m.metric for m in four.measurements} >= {Metric.OUTPUT_TOK_S, Metric.TTFT_P99_MS, Metric.ITL_P99_MS}
+        assert four.client_cpu_share is not None
+        assert four.client_lag_ms is not None
+        assert four.prompt_tokens == 4
+
+    def test_one_run_of_a_level_has_no_interval(self) -> None:
+        (four,) = run(good, levels=(4,))
+        assert {m.spread_kind for m in four.measurements} == {SpreadKind.NONE}
+        assert all(m.low is None for m in four.measurements)
+
+    def test_ramp_up_comes_on_top_of_the_requests_that_count(self) -> None:
+        (four,) = run(good, levels=(4,), requests_per_slot=3)
+        assert four.asked == 4 + 3 * 4
+
+    def test_connections_are_opened_beforehand_and_kept(self) -> None:
+        with serving(good) as server:
+            measure(server.url, "m", work(levels=(4,), requests_per_slot=5), seed=1)
+            # One for each single request before, one question about metrics before and after, four for the level.
+            assert server.connections <= 2 + 3 + 4
+
+    def test_warm_up_and_measured_requests_are_written_alike(self) -> None:
+        with serving(good) as server:
+            measure(server.url, "m", work(), seed=1)
+            shapes = {json.dumps({k: v for k, v in body.items() if k != "prompt"}) for body in server.bodies}
+            prompts = {tuple(body["prompt"]) for body in server.bodies}
+        assert len(shapes) == 1
+        assert len(prompts) == len(server.bodies)
+
+    def test_every_request_is_kept_raw(self, tmp_path: Path) -> None:
+        with serving(good) as server:
+            found = measure(server.url, "m", work(), seed=1, raw_dir=tmp_path)
+        for level in found:
+            with gzip.open(tmp_path / f"requests-c{level.level}-r1.jsonl.gz", "rt") as lines:
+                records = [RequestRecord.from_json(line) for line in lines]
+            assert len(records) == level.asked
+            assert all(record.complete for record in records)
+
+    def test_the_cache_is_flushed_before_every_run(self) -> None:
+        flushed: list[float] = []
+        with serving(good) as server:
+            measure(server.url, "m", work(repeats=2), seed=1, flush=lambda: flushed.append(time.time()))
+        assert len(flushed) in (3, 4)  # C=1, then C=4 twice, or once more where those two differ
+
+    def test_progress_is_told(self) -> None:
+        told: list[LevelProgress] = []
+        with serving(lambda body, n: good(body, n, wait=0.1)) as server:
+            measure(server.url, "m", work(levels=(4,), output_tokens=8), seed=1, on_progress=told.append)
+        assert {p.stage for p in told} >= {Stage.LEVEL}
+        assert all(0 <= p.done <= p.total for p in told)
+        assert "C=4" in str(told[-1])
+
+    def test_a_fast_simulated_clock_is_converted(self) -> None:
+        with serving(lambda body, n: good(body, n, wait=0.02)) as server:
+            (slow,) = measure(server.url, "m", work(levels=(1,)), seed=1)
+            (fast,) = measure(server.url, "m", work(levels=(1,)), seed=1, time_scale=10)
+        ttft, scaled = slow.value(Metric.TTFT_P50_MS), fast.value(Metric.TTFT_P50_MS)
+        speed, slower = slow.value(Metric.DECODE_TOK_S), fast.value(Metric.DECODE_TOK_S)
+        assert ttft is not None
+        assert scaled is not None
+        assert speed is not None
+        assert slower is not None
+        assert 5 < scaled / ttft < 20
+        assert 5 < speed / slower < 20
+
+    def test_proxies_in_the_environment_do_not_matter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in ("http_proxy", "HTTP_PROXY", "ALL_PROXY"):
+            monkeypatch.setenv(name, "http://127.0.0.1:9")
+        assert all(level.valid for level in run(good))
+
+    def test_chat_is_measured_too(self) -> None:
+        def chat(body: dict[str, Any], _n: int) -> Iterator[Step]:
+            yield HEAD + event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
+            for _ in range(body["max_tokens"]):
+                yield 0.001
+                yield event({"choices": [{"delta": {"reasoning_content": "hm"}}]})
+            yield usage(body["max_tokens"]) + DONE + END
+
+        (one,) = run(chat, api="chat", levels=(1,))
+        assert one.valid
+        assert WarningCode.INPUT_LENGTH_APPROXIMATE.value in one.warnings
+
+    def test_several_processes_share_the_work(self) -> None:
+        from tuner.loadgen.dialect import Dialect
+        from tuner.loadgen.job import Job
+        from tuner.loadgen.pool import LoadPool
+        from tuner.loadgen.prompts import Prompts
+        from tuner.loadgen.target import Target
+        from tuner.loadgen.vocabulary import COMMON_IDS, Vocabulary
+
+        dialect = Dialect("m", "completions", Vocabulary(COMMON_IDS), as_ids=True)
+        with serving(good) as server, LoadPool() as pool:
+            conversations = tuple(Prompts(work(), 1).conversations(12, dialect, "x"))
+            job = Job(Target.parse(server.url), dialect.path, 5, conversations)
+            result = pool.run(job, processes=2)
+        assert result.processes == 2
+        assert len(result.records) == 12
+        assert all(record.complete for record in result.records)
+        assert {record.slot for record in result.records} == {0, 1, 2, 3, 4}
+        assert len({tuple(body["prompt"]) for body in server.bodies}) == 12
+
+
+class TestOpenLoop:
+    def test_latency_counts_from_the_scheduled_instant_and_load_does_not_wait_for_answers(self) -> None:
+        (_, rate) = run(
+            lambda body, n: good(body, n, wait=0.05),
+            levels=(1,),
+            rates=(50.0,),
+            arrivals="constant",
+            rate_seconds=0.5,
+        )
+        assert rate.rate == 50
+        assert rate.valid
+        assert rate.asked == 25
+        assert rate.level > 5  # 50/s at 0.2 s each keep about ten in flight
+        assert all(m.rate == 50 for m in rate.measurements)
