@@ -60,9 +60,13 @@ def probe_host(options: ProbeOptions, say: Callable[[str], None]) -> ProbeReport
     engine = options.engine or _first_real(space)
     folder = Path(tempfile.mkdtemp(prefix="tuner-probe-"))
     request = ProbeRequest(space, engine, folder, ranks=options.ranks, seconds=options.seconds)
-    report = run_probe(request, say=say)
-    if not report.failures:
-        shutil.rmtree(folder, ignore_errors=True)
+    is_evidence = False
+    try:
+        report = run_probe(request, say=say)
+        is_evidence = bool(report.failures)
+    finally:
+        if not is_evidence:
+            shutil.rmtree(folder, ignore_errors=True)
     return report
 
 
