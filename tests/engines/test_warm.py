@@ -142,12 +142,17 @@ def view(setup: EngineSetup, run_dir: Path, parents: WarmParents | None) -> View
 def comparable(info: Mapping[str, Any], server: ServerHandle) -> dict[str, str]:
     """Resolved settings, name → value, without what is each launch's own."""
     text = json.dumps(info, sort_keys=True, default=str).replace(str(server.run_dir), "RUN")
+    for port in (server.plan.port, *server.plan.extra_ports):
+        text = re.sub(rf"\b{port}\b", "0", text)
     flat: dict[str, str] = {}
 
     def walk(name: str, value: Any) -> None:
         if isinstance(value, dict):
             for key, item in value.items():
                 walk(f"{name}.{key}", item)
+        elif isinstance(value, list):
+            for number, item in enumerate(value):
+                walk(f"{name}[{number}]", item)
         elif not _OWN.search(name.lower()) and not _OWN.search(str(value)[:40].lower()):
             flat[name] = str(value)
 
