@@ -68,7 +68,9 @@ SPACE = {
 }
 SETTINGS = {"batch": 3, "cores": "0"}
 # What differs from launch to launch by its nature, in the resolved settings.
-_OWN = re.compile(r"port|seed|time|uuid|tcp://|init_method|instance_id|ipc|uptime|avg|memory|mem_usage|throughput|load")
+_OWN = re.compile(
+    r"port|seed|time|uuid|tcp://|init_method|instance_id|ipc|uptime|avg|memory|mem_usage|throughput|load|env_vars|shm_buffer"
+)
 
 pytestmark = [
     pytest.mark.engine,
