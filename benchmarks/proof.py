@@ -50,7 +50,7 @@ ABLATION_ROUNDS = 3
 _SERVED_SPACE = """
 name: served
 model: any/model
-engines: {simulated: {flags: {--flavor: sglang, --time-scale: 40}}}
+engines: {simulated: {flags: {--flavor: sglang, --time-scale: 40}, env: {NCCL_PROTO: LL}}}
 knobs:
   decode_steps: {values: [1, 4], ordered: true, flag: --num-continuous-decode-steps, default: 1}
   ignored: {switch: true, flag: --triton-attention-reduce-in-fp32}
@@ -61,7 +61,7 @@ budget: {trials: 14, baseline_launches: 2, confirm_launches: 2, launch_timeout_s
 """
 WRONG = "fp4-fast"
 INERT = {"ignored": True, "buffer": 8388608}
-"""Nothing reads the one; the other sizes buffers of a protocol that is not used here."""
+"""Nothing reads the one; the other sizes buffers of the protocol Simple, and LL is used here."""
 
 
 @dataclass(frozen=True)
