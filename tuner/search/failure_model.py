@@ -23,14 +23,14 @@ from tuner.search.lattice import Lattice, Mask, Points
 SINGLE_PRIOR = 0.04
 """Weight of one value being bad before any data; about 1 value in 25 of the known spaces does not work."""
 
-PAIR_PRIOR = 0.001
-"""The same for a pair of values."""
+PAIR_PRIOR = 0.004
+"""The same for a pair of values; a known engine has a handful of such pairs among a few hundred."""
 
 CHANCE = 0.04
 """Probability that a launch fails whatever its settings."""
 
-_GROWTH = np.exp(2.5)
-"""A rule's weight grows by this factor with each further failure that it explains."""
+_GROWTH = 1 / CHANCE
+"""A rule's weight grows by this factor with each further failure that it explains: chance had to strike again."""
 
 _GROWTH_LIMIT = np.exp(30.0)
 _ALIKE = 0.7
@@ -46,14 +46,22 @@ _SUSPECTS_SHOWN = 5
 
 @dataclass(frozen=True, slots=True)
 class Literal:
-    """One condition on one axis: `==`, `>=` or `<=` a value's index; it never holds for an inactive knob."""
+    """One condition on one axis: `==`, `>=` or `<=` a value's index; it never holds for an inactive knob.
+
+    Attributes:
+        axis: the axis.
+        op: the comparison.
+        index: the value where something failed.
+        open: on scales, the nearest launched value on the other side: where between the two the edge lies is unknown.
+    """
 
     axis: int
     op: str
     index: int
+    open: int = -1
 
 
-def literals_of(lattice: Lattice, failed: Points) -> list[Literal]:
+def literals_of(lattice: Lattice, failed: Points, worked: Points) -> list[Literal]:
     """The literals that may be to blame: every category, and on scales cuts at the values where something failed."""
     found = []
     for i, axis in enumerate(lattice.axes):
@@ -62,8 +70,11 @@ def literals_of(lattice: Lattice, failed: Points) -> list[Literal]:
             if len(values) > _MAX_CUTS:
                 values = values[np.unique(np.linspace(0, len(values) - 1, _MAX_CUTS).round().astype(np.int64))]
             last = len(axis.values) - 1
-            found += [Literal(i, ">=", int(v)) for v in values if v > 0]
-            found += [Literal(i, "<=", int(v)) for v in values if v < last]
+            launched = np.concatenate([failed[:, i], worked[:, i]])
+            found += [Literal(i, ">=", int(v), int(launched[launched < v].max(initial=-1))) for v in values if v > 0]
+            found += [
+                Literal(i, "<=", int(v), int(launched[launched > v].min(initial=last + 1))) for v in values if v < last
+            ]
         else:
             found += [Literal(i, "==", v) for v in range(len(axis.values))]
     return found
@@ -96,17 +107,15 @@ class FailureModel:
     def __init__(self, lattice: Lattice, history: History, failure_seconds: float) -> None:
         self._lattice = lattice
         failures = history.failures
-        self._literals = literals_of(lattice, history.points(failures))
+        self._literals = literals_of(lattice, history.points(failures), history.points(history.launched))
         twins = Counter((literal.axis, literal.op) for literal in self._literals if literal.op != "==")
         # The cuts of one scale share one value's prior: many of them hold at once.
-        self._single_prior = np.array(
-            [SINGLE_PRIOR / max(1, twins[literal.axis, literal.op]) for literal in self._literals]
-        )
+        self._share = np.array([1 / max(1, twins[literal.axis, literal.op]) for literal in self._literals])
         self._failure_seconds = failure_seconds
         self._bad_points, self._good_points = history.points(failures), history.points(history.launched)
         self._durations = np.array([o.seconds or failure_seconds for o in failures])
         good = self._truths(history.points(history.launched))
-        self._proven: Mask = np.asarray(good.any(axis=0))
+        self._proven: Mask = np.asarray((good > 0).any(axis=0))
         self._first: NDArray[np.int64] = np.empty(0, dtype=np.int64)
         self._second = self._first
         self._blame: Array = np.empty((0, 0))
@@ -114,24 +123,21 @@ class FailureModel:
         if failures:
             self._weigh(self._truths(history.points(failures)), good, failures)
 
-    def _truths(self, points: Points) -> Mask:
-        """Whether each literal holds at each point; shape (points, literals)."""
+    def _truths(self, points: Points) -> Array:
+        """How probably each literal holds at each point; shape (points, literals)."""
         active = ~self._lattice.inactive(points)
-        held = np.empty((len(points), len(self._literals)), dtype=bool)
+        held = np.empty((len(points), len(self._literals)), dtype=np.float64)
         for j, literal in enumerate(self._literals):
             column = points[:, literal.axis]
-            match literal.op:
-                case "==":
-                    held[:, j] = column == literal.index
-                case ">=":
-                    held[:, j] = column >= literal.index
-                case _:
-                    held[:, j] = column <= literal.index
-            held[:, j] &= active[:, literal.axis]
+            if literal.op == "==":
+                held[:, j] = column == literal.index
+            else:
+                held[:, j] = np.clip((column - literal.open) / (literal.index - literal.open), 0.0, 1.0)
+            held[:, j] *= active[:, literal.axis]
         return held
 
-    def _weigh(self, bad: Mask, good: Mask, failures: Sequence[Observation]) -> None:
-        in_bad, in_good = bad.astype(np.float32), good.astype(np.float32)
+    def _weigh(self, bad: Array, good: Array, failures: Sequence[Observation]) -> None:
+        in_bad, in_good = (bad >= 1).astype(np.float32), (good >= 1).astype(np.float32)
         failed, worked = in_bad.sum(axis=0), in_good.sum(axis=0)
         singles = np.flatnonzero((failed > 0) & (worked == 0))
         failed_pairs, worked_pairs = in_bad.T @ in_bad, in_good.T @ in_good
@@ -144,7 +150,8 @@ class FailureModel:
         strongest = np.argsort(-failed_pairs[i, j], kind="stable")[:_MAX_PAIRS]
         self._first = np.concatenate([singles, i[strongest]])
         self._second = np.concatenate([singles, j[strongest]])
-        prior = np.concatenate([self._single_prior[singles], np.full(len(strongest), PAIR_PRIOR)])
+        pairs = PAIR_PRIOR * self._share[i[strongest]] * self._share[j[strongest]]
+        prior = np.concatenate([SINGLE_PRIOR * self._share[singles], pairs])
         covers = (in_bad[:, self._first] * in_bad[:, self._second]).astype(np.float64)
         self._blame, self._witnesses = np.zeros_like(covers), np.zeros_like(covers)
         classes = np.array([o.failure for o in failures], dtype=object)
@@ -159,7 +166,7 @@ class FailureModel:
         chance, seconds = np.minimum(fresh, 0.5), np.full(len(points), self._failure_seconds)
         witnesses = np.zeros(len(points))
         if len(self._first):
-            holds = (truths[:, self._first] & truths[:, self._second]).astype(np.float64)
+            holds = truths[:, self._first] * np.where(self._first == self._second, 1.0, truths[:, self._second])
             shares = holds @ self._blame.T
             worst = shares.argmax(axis=1)
             known = shares[np.arange(len(points)), worst]
@@ -195,7 +202,7 @@ class FailureModel:
                 gap += points[:, i][:, None] != others[:, i][None, :]
         return gap
 
-    def _untried(self, truths: Mask) -> Array:
+    def _untried(self, truths: Array) -> Array:
         """How many knobs of each point have a category that no working launch had yet."""
         untried = np.array([x.op == "==" for x in self._literals], dtype=bool) & ~self._proven
         return np.asarray(truths[:, untried].sum(axis=1), dtype=np.float64)
@@ -205,7 +212,7 @@ class FailureModel:
         if not len(self._first):
             return {}
         truths = self._truths(point[None])[0]
-        belief = self._blame.max(axis=0) * (truths[self._first] & truths[self._second])
+        belief = self._blame.max(axis=0) * np.minimum(truths[self._first], truths[self._second])
         order = np.argsort(-belief, kind="stable")[:_SUSPECTS_SHOWN]
         return {self._words(int(r)): float(belief[r]) for r in order if belief[r] > CHANCE}
 

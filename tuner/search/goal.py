@@ -17,6 +17,9 @@ from tuner.search.beliefs import Beliefs
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
 
+_HOPELESS = 0.9
+"""A candidate that fails with more than this probability, by more than one witness, comes last."""
+
 _NO_GAIN = 1e-9
 _RUNG = 0.02
 """A launched point starts a new rung only when its chance is higher by this much."""
@@ -40,16 +43,12 @@ class Aims:
         reference: share of the baseline's values from which the front's volume is reckoned.
         front_share: bounds on the share of launches that go for the front as a whole; the others go for the lead
             objective. Between them, whichever promises more gets more.
-        together: new values in one launch of the start.
-        barred: a candidate that fails with more than this probability, by more than one witness, comes last.
         pool: candidates scored at each ask.
     """
 
     keep: float = 0.97
     reference: float = 0.9
     front_share: tuple[float, float] = (0.2, 0.4)
-    together: int = 1
-    barred: float = 0.5
     pool: int = 1200
 
 
@@ -125,7 +124,8 @@ class Goal:
         success = self._beliefs.costs.success
         seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
         worth: Array = gain * (1 - risk.chance) / seconds
-        barred = (risk.chance > self._aims.barred) & (risk.witnesses > 1)
+        hopeless = (risk.chance > _HOPELESS) | (risk.chance * risk.seconds > success)
+        barred = hopeless & (risk.witnesses > 1)
         return np.where(barred, worth - _LAST, worth)
 
     def _lead_gain(self, mean: Array, sd: Array, kept: Array) -> Array:

@@ -12,12 +12,18 @@ from tuner.search.base import SpaceExhausted
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs, FitsKept
 from tuner.search.goal import Aims, Goal
 from tuner.search.hindsight import failure_model
-from tuner.search.history import Ending, History, Observation
+from tuner.search.history import Ending, History, Observation, unseen
 from tuner.search.lattice import Lattice, Points
 from tuner.search.pool import any_unseen, candidate_pool, neighbours
 from tuner.search.start import next_start
 
 _CLIMBED = 4
+_IDLE = 0.05
+"""A change is idle when without it the point is worth at least all but this share."""
+
+_ADOPTED = 0.01
+"""A change that wins less than one launch's noise is not built upon in the start."""
+
 _SURE_ENOUGH = 0.06
 """A hint with more doubt than this does not spare a value its first look."""
 
@@ -130,7 +136,8 @@ class Proposer:
         return Choice(point, "what the space file expects to be good, together")
 
     def _start(self, history: History) -> Choice | None:
-        failures = failure_model(self._lattice, history, self._hints, Costs.of(history).failure)
+        costs = Costs.of(history)
+        failures = failure_model(self._lattice, history, self._hints, costs.failure)
         order = np.random.default_rng([self._seed, 0])
         base = self._incumbent(history)
         point = next_start(
@@ -139,7 +146,7 @@ class Proposer:
             failures,
             order,
             base=base,
-            together=self._aims.together,
+            patience=costs.success,
             shown_before=self._shown_before,
         )
         if point is None:
@@ -154,7 +161,11 @@ class Proposer:
             return baseline
         floor = np.mean(own, axis=0) + np.log(self._aims.keep)
         kept = [o for o in history.successes if (o.values[1:] >= floor[1:]).all() and not (o.limits > 0).any()]
-        return max(kept, key=lambda o: float(o.values[0]), default=history.successes[0]).point
+
+        def worth(launch: Observation) -> float:
+            return float(launch.values[0]) - _ADOPTED * int((launch.point != baseline).sum())
+
+        return max(kept, key=worth, default=history.successes[0]).point
 
     def _at_random(self, history: History, rng: Generator, why: str) -> Choice:
         point = any_unseen(self._lattice, history.seen(), rng)
@@ -184,4 +195,28 @@ class Proposer:
             if score.max() <= top:
                 break
             best, top = pool[score.argmax()], float(score.max())
+        best = self._without_idle_changes(best, goal, beliefs, whole_front)
         return Choice(best, _FRONT_WORDS if whole_front else _LEAD_WORDS, beliefs)
+
+    def _without_idle_changes(self, point: Points, goal: Goal, beliefs: Beliefs, whole_front: bool) -> Points:
+        """The point with those changes undone that promise next to nothing.
+
+        Undone means: as in the launched point that is most like it. What a change may do beyond the model's belief, a
+        cliff or a failure, is not in the model's uncertainty, so a change must promise something to be made.
+        """
+        known, seen = beliefs.known_points, beliefs.history.seen()
+        anchor = known[(known != point).sum(axis=1).argmin()]
+        least = (1 - _IDLE) * float(goal.worth(point[None], goal.gains(point[None])[whole_front])[0])
+        while least > 0:
+            undone = np.repeat(point[None], self._lattice.dimensions, axis=0)
+            np.fill_diagonal(undone, anchor)
+            undone = self._lattice.canonical(undone)
+            nearer = (undone != anchor).sum(axis=1) < (point != anchor).sum()
+            undone = unseen(undone[nearer & self._lattice.allowed(undone)], seen)
+            if not len(undone):
+                break
+            worth = goal.worth(undone, goal.gains(undone)[whole_front])
+            if worth.max() < least:
+                break
+            point = undone[worth.argmax()]
+        return point

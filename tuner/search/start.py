@@ -1,4 +1,8 @@
-"""The first launches: each knob's most telling alternatives, a few at once, before any model can say more."""
+"""The first launches: each knob's most telling alternatives, one at a time, before any model can say more.
+
+Two new values in one launch cannot be told apart: a good one beside a bad one looks bad, and the model has no reason to
+come back to it. So several share a launch only where there are more values than the start has launches.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tuner.search.lattice import Lattice, Points
 Change = tuple[int, int]
 """Axis and the index to put it to."""
 
-_LONGEST = 24
+_LONGEST = 28
 """The start takes at most so many launches; with more changes than that, several share a launch."""
 
 SUSPECT = 0.5
@@ -22,9 +26,11 @@ SUSPECT = 0.5
 
 
 def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
-    """Each category but the baseline's, and two points of each scale; of a knob with a prior its likely values only.
+    """Each category but the baseline's, and one point of each scale; of a knob with a prior its likely values only.
 
     Likely values come first. What else such a knob can take is left to the models, which find it where data disagree.
+    On which side of the baseline a scale is tried is left to chance: one point shows whether the knob matters, and what
+    lies on the other side is the model's to guess.
     """
     likely: list[Change] = []
     others: list[Change] = []
@@ -33,13 +39,12 @@ def telling_changes(lattice: Lattice, rng: Generator) -> list[Change]:
         if axis.likely:
             chosen = {*axis.likely} - {start}
         elif axis.ordinal:
-            down = start // 2 if start > 0 else last // 3
-            up = start + (last - start + 1) // 2 if start < last else (2 * last) // 3
-            chosen = {down, up} - {start}
+            sides = [start // 2] * (start > 0) + [start + (last - start + 1) // 2] * (start < last)
+            chosen = {int(rng.choice(sides))} if sides else set()
         else:
             chosen = set(range(last + 1)) - {start}
         for index in sorted(chosen):
-            (likely if index in axis.likely else others).append((i, index))
+            (likely if axis.likely else others).append((i, index))
     rng.shuffle(others)
     return likely + others
 
@@ -51,13 +56,14 @@ def next_start(
     rng: Generator,
     *,
     base: Points,
-    together: int,
+    patience: float,
     shown_before: frozenset[Change] = frozenset(),
 ) -> Points | None:
-    """The next point of the start: up to `together` changes of a base that no working launch has shown yet.
+    """The next point of the start: a change of the base that no working launch has shown yet; None when it is over.
 
-    What an earlier study has shown (`shown_before`) needs no first look. A change whose launch failed is tried again
-    alone, unless it is the suspect. None when the start is over.
+    What an earlier study has shown (`shown_before`) needs no first look. A change whose launch failed is tried once
+    more from the baseline: what else was new beside it is out of the way there, so that a second failure speaks against
+    the change itself. Where failing again is expected to take more than `patience` seconds, it is left to the model.
     """
     if len(history.all) > _LONGEST:
         return None
@@ -69,18 +75,20 @@ def next_start(
     }
     failed = {(i, int(o.point[i])) for o in history.failures for i in range(lattice.dimensions)}
     changes = telling_changes(lattice, rng)
-    together = max(together, math.ceil(len(changes) / _LONGEST))
-    open_changes = [change for change in changes if change not in shown]
-    fresh = [change for change in open_changes if change not in failed]
+    together = math.ceil(len(changes) / _LONGEST)
+    fresh = [change for change in changes if change not in shown | failed]
+    again = [change for change in changes if change in failed - shown]
     seen = history.seen()
-    for queue, size in ((fresh, together), (open_changes, 1)):
+    for queue, size, bases in ((fresh, together, (base, lattice.baseline)), (again, 1, (lattice.baseline, base))):
         for first in queue:
             in_turn = [first, *[c for c in queue if c != first]]
-            for start in (base, lattice.baseline):
+            for start in bases:
                 point = _combine(lattice, start, in_turn, size)
                 if point is None or point.tobytes() in seen:
                     continue
-                if failures.assess(point[None]).chance[0] <= SUSPECT:
+                risk = failures.assess(point[None])
+                wasted = float(risk.chance[0] * risk.seconds[0])
+                if risk.chance[0] <= SUSPECT and (queue is fresh or wasted <= patience):
                     return point
     return None
 

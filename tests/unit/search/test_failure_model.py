@@ -93,3 +93,24 @@ def test_the_cost_of_failing_is_that_of_the_likeliest_cause() -> None:
 def test_when_everything_failed_nothing_breaks() -> None:
     seen = model(failed(0, GRID.baseline), failed(1, at(backend=1)))
     assert np.isfinite(seen.assess(np.stack([at(steps=2), at(backend=2)])).chance).all()
+
+
+def test_between_what_worked_and_what_failed_an_edge_may_lie_anywhere() -> None:
+    out_of_memory = FailureClass.OOM_RUNTIME
+    seen = model(
+        scored(0, GRID.baseline, (0, 0)),
+        failed(1, at(fraction=5), out_of_memory, 60), failed(2, at(fraction=5, steps=2), out_of_memory, 60),
+    )  # fmt: skip
+    chances = [chance(seen, at(fraction=index, steps=6)) for index in (2, 3, 4, 5)]
+    assert chances == sorted(chances)
+    assert chances[0] < 0.2 < chances[1] < chances[2] < chances[3]
+
+
+def test_a_pair_of_categories_that_failed_twice_in_different_company_is_suspect() -> None:
+    seen = model(
+        scored(0, GRID.baseline, (0, 0)), scored(1, at(backend=2), (0, 0)), scored(2, at(channels=1), (0, 0)),
+        scored(3, at(graph=0, steps=3), (0, 0)),
+        failed(4, at(backend=2, graph=0, steps=4)), failed(5, at(backend=2, graph=0, channels=3)),
+    )  # fmt: skip
+    assert chance(seen, at(backend=2, graph=0, fraction=1)) > 0.5
+    assert chance(seen, at(backend=2, fraction=1)) < 0.3

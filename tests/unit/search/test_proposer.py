@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from support.search_spaces import ENGINE, additive, candidate, failed, history, lattice, scored, space
 
+from tuner.domain.outcome import FailureClass
 from tuner.search.base import SpaceExhausted
 from tuner.search.goal import Aims
 from tuner.search.history import Ending, Observation
@@ -175,3 +176,32 @@ def test_a_candidate_decodes_to_what_can_be_launched(whole: list[Observation]) -
     grid = lattice(chosen)
     for o in whole:
         assert candidate(chosen, grid.decode(o.point).values, ENGINE) == grid.decode(o.point)
+
+
+def test_the_start_changes_one_knob_at_a_time() -> None:
+    grid = lattice()
+    seen = run(grid, 8, lambda t, p: scored(t, p, (0.0, 0.0)))
+    assert all((o.point != grid.baseline).sum() == 1 for o in seen[1:])
+
+
+def test_a_value_that_crashed_beside_another_new_one_is_tried_again_from_the_baseline() -> None:
+    grid = lattice()
+    steps, backend = (next(i for i, axis in enumerate(grid.axes) if axis.name == name) for name in ("steps", "backend"))
+    alone = grid.baseline.copy()
+    alone[backend] = 2
+
+    def evaluate(trial: int, point: Points) -> Observation:
+        if point[backend] == 2 and point[steps] > 0:
+            return failed(trial, point, FailureClass.BAD_FLAG, 30)
+        return scored(trial, point, (0.3, 0.0) if point[steps] > 0 else (0.0, 0.0))
+
+    seen = run(grid, 14, evaluate, seed=0)  # with this seed steps come before backends
+    crashed = next(o.trial for o in seen if o.ending is Ending.FAILED)
+    assert any((o.point == alone).all() for o in seen[crashed:])
+
+
+def test_a_value_that_hung_is_not_tried_again_in_the_start() -> None:
+    grid = lattice()
+    good = noisy(grid)
+    seen = run(grid, 12, lambda t, p: failed(t, p) if p[0] == 1 else good(t, p))
+    assert sum(o.ending is Ending.FAILED for o in seen) == 1
