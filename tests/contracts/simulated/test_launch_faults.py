@@ -78,19 +78,24 @@ def test_health_answers_while_generation_hangs(tmp_path: Path) -> None:
 
 def test_one_stuck_stream_leaves_the_others_alone(tmp_path: Path) -> None:
     with started(tmp_path, *SPEEDY, "--fault", "hang@load:streams=one,running=4") as hung:
-        with pytest.raises(httpx.ReadTimeout):
-            asyncio.run(_impatient_posts(hung, 8))
+        assert asyncio.run(_left_waiting(hung, 8)) == 1
         assert hung.post(prompt=PROMPT, max_tokens=8, ignore_eos=True).is_success
 
 
-async def _impatient_posts(server: Server, count: int) -> None:
+async def _left_waiting(server: Server, count: int) -> int:
+    """How many of `count` requests are never answered, once all others are: however long a busy machine takes."""
     body = {"model": "m", "prompt": PROMPT, "max_tokens": 64, "ignore_eos": True}
-    async with httpx.AsyncClient(trust_env=False, timeout=3.0) as client:
-        calls = [client.post(server.url + "/v1/completions", json=body) for _n in range(count)]
-        answers = await asyncio.gather(*calls, return_exceptions=True)
-    failed = [answer for answer in answers if isinstance(answer, BaseException)]
-    assert len(failed) == 1
-    raise failed[0]
+    async with httpx.AsyncClient(trust_env=False, timeout=None) as client:
+        waiting = {asyncio.create_task(client.post(server.url + "/v1/completions", json=body)) for _n in range(count)}
+        while len(waiting) > 1:
+            answered, waiting = await asyncio.wait(waiting, timeout=PATIENCE_S, return_when=asyncio.FIRST_COMPLETED)
+            assert answered, f"{len(waiting)} requests are stuck"
+            assert all(task.result().is_success for task in answered)
+        _late, waiting = await asyncio.wait(waiting, timeout=2.0)
+        for task in waiting:
+            task.cancel()
+        await asyncio.gather(*waiting, return_exceptions=True)
+        return len(waiting)
 
 
 @pytest.mark.parametrize("fault", ["ignore-sigterm", "slow-shutdown:seconds=30"])
@@ -129,7 +134,7 @@ def test_a_child_survives_in_a_session_of_its_own(tmp_path: Path, fault: str, ho
 
 
 def test_a_late_port_opens_after_the_ready_line(tmp_path: Path) -> None:
-    with started(tmp_path, "--time-scale", "100", "--fault", "bind-late:seconds=100", ready="ready to roll") as late:
+    with started(tmp_path, "--time-scale", "100", "--fault", "bind-late:seconds=500", ready="ready to roll") as late:
         with pytest.raises(httpx.ConnectError):
             late.get("/health")
         deadline = time.monotonic() + PATIENCE_S
