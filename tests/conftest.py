@@ -28,6 +28,8 @@ _LEADER = "TUNER_TESTS_LEADER"
 
 def pytest_configure(config: pytest.Config) -> None:
     """The leading process makes the run's folder; its xdist workers inherit the name."""
+    # A shell ignores Ctrl-C for what it starts in the background, and so would every program that a test interrupts.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     if not hasattr(config, "workerinput"):
         os.environ[_FOLDER] = tempfile.mkdtemp(prefix="tuner-tests-")
         os.environ[_LEADER] = str(os.getpid())

@@ -15,7 +15,7 @@ from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / ".engines" / "vllm" / "bin" / "vllm"
-MODEL = ROOT / ".cache" / "models" / "tiny"
+MODEL = (ROOT / ".cache" / "models" / "tiny").resolve()
 TUNER = str(Path(sys.executable).with_name("tuner"))
 SPACE = f"""\
 name: short

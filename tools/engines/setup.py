@@ -97,6 +97,8 @@ def set_up(engine: str, folder: Path, uv: str) -> None:
     say(f"making {environment}")
     python = environment / "bin" / "python"
     run([uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(environment)])
+    # vLLM asks pip what is installed before it answers /server_info, and answers 500 without one.
+    run([str(python), "-m", "ensurepip", "--default-pip"])
     install_torch(uv, python)
     install = [uv, "pip", "install", "--quiet", "--python", str(python)]
     run([*install, "--no-deps", "--require-hashes", "--requirement", str(HERE / f"{engine}.lock")])

@@ -16,6 +16,8 @@ import httpx
 from tuner.engines.definition import EngineDefinition
 
 _CALL_TIMEOUT_S = 10.0
+_INFO_TIMEOUT_S = 60.0
+"""vLLM collects the whole machine's environment for its answer, which takes more than ten seconds on one core."""
 
 
 class NotReadyError(Exception):
@@ -97,7 +99,7 @@ class ControlPlane:
         """What the server says it runs with, or None when it does not say."""
         for path in self._definition.endpoints.server_info:
             try:
-                answer = self._json("GET", path)
+                answer = self._json("GET", path, timeout_s=_INFO_TIMEOUT_S)
             except NotReadyError:
                 continue
             if isinstance(answer, dict):

@@ -104,7 +104,12 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "engine_version": maybe(text),
         "labels": table(name, text),
     },
-    KnobActivity: {"knob": text, "state": st.sampled_from(Activity), "reason": text},
+    KnobActivity: {
+        "knob": text,
+        "state": st.sampled_from(Activity),
+        "reason": text,
+        "rests_on": maybe(many(text)),
+    },
     Answer: {
         "text": text,
         "pieces": many(name),
