@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.commands import tuner
 
 SPACE = """
 name: tiny
@@ -23,34 +21,15 @@ budget: {trials: 5, baseline_launches: 2, launch_timeout_s: 60, benchmark_timeou
 """
 
 
-def tuner(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(Path(sys.executable).with_name("tuner")), *arguments],
-        cwd=folder,
-        env={**_environment(), "TUNER_LOG": str(folder / "tuner.log")},
-        capture_output=True,
-        text=True,
-        timeout=400,
-        check=False,
-    )
-
-
-def _environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("TUNER_")}
-
-
 def document(folder: Path, *arguments: str) -> Any:
-    done = tuner(folder, *arguments, "--json")
-    assert done.returncode == 0, done.stderr
-    return json.loads(done.stdout)
+    return json.loads(tuner(folder, *arguments, "--json").stdout)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SPACE)
-    done = tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
-    assert done.returncode == 0, done.stderr
+    tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
     assert document(tmp_path, "study", "confirm", "night", "--dry-run")["rounds"] == 0
 
     found = document(tmp_path, "study", "confirm", "night", "--top", "1", "--launches", "3")
@@ -84,6 +63,5 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
         {"ignored"},
     )
 
-    alone = tuner(tmp_path, "study", "compare", "night")
-    assert alone.returncode != 0
+    alone = tuner(tmp_path, "study", "compare", "night", code=1)
     assert "one engine only" in alone.stderr

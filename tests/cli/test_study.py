@@ -16,10 +16,10 @@ from typing import Any
 import httpx
 import psutil
 import pytest
+from support.commands import TUNER, environment, tuner
 from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
-TUNER = [str(Path(sys.executable).with_name("tuner"))]
 PATIENCE_S = 280.0
 UNREACHABLE = "postgresql://u:hunter2@127.0.0.1:1/x"
 SPACE = """\
@@ -44,22 +44,6 @@ def folder(tmp_path: Path) -> Iterator[Path]:
     for process in left:
         process.kill()
     assert not left, "a server outlived its test"
-
-
-def environment(folder: Path) -> dict[str, str]:
-    drop = {"TUNER_STORAGE", "TUNER_RUNS", "TUNER_SPACES"}
-    kept = {name: value for name, value in os.environ.items() if name not in drop}
-    return {**kept, "TUNER_LOG": str(folder / "tuner.log")}
-
-
-def tuner(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Run a command to its end and check its exit code."""
-    done = subprocess.run(
-        [*TUNER, *arguments],
-        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
-    return done
 
 
 def begin(folder: Path, *arguments: str) -> subprocess.Popen[str]:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from support.commands import tuner
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
-TUNER = [str(Path(sys.executable).with_name("tuner"))]
-PATIENCE_S = 500.0
 SPACE = """\
 name: tiny
 model: org/model
@@ -28,17 +24,6 @@ knobs:
 workload: {input_tokens: 64, output_tokens: 16, levels: [1, 4], repeats: 1, single_stream_max_requests: 6}
 budget: {trials: 5, baseline_launches: 1, confirm_launches: 0, launch_timeout_s: 90}
 """
-
-
-def tuner(folder: Path, *arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
-    drop = {"TUNER_STORAGE", "TUNER_RUNS", "TUNER_SPACES"}
-    environment = {**{k: v for k, v in os.environ.items() if k not in drop}, "TUNER_LOG": str(folder / "tuner.log")}
-    done = subprocess.run(
-        [*TUNER, *arguments],
-        cwd=folder, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done
 
 
 def test_one_night_teaches_the_next_which_goes_on_with_a_larger_budget(tmp_path: Path) -> None:

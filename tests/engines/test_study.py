@@ -11,6 +11,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from support.commands import tuner
 from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -46,21 +47,15 @@ pytestmark = [
 ]
 
 
-def tuner(folder: Path, *arguments: str) -> str:
-    done = subprocess.run([TUNER, *arguments], cwd=folder, capture_output=True, text=True, timeout=1200, check=False)
-    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
-    return done.stdout
-
-
 def test_a_study_on_a_real_vllm_is_measured_exported_and_its_script_serves(tmp_path: Path) -> None:
     (tmp_path / "short.yaml").write_text(SPACE, encoding="utf-8")
-    tuner(tmp_path, "study", "start", "--space", "short.yaml", "--name", "real", "--yes")
-    rows = json.loads(tuner(tmp_path, "study", "trials", "real", "--json"))["trials"]
+    tuner(tmp_path, "study", "start", "--space", "short.yaml", "--name", "real", "--yes", patience_s=1200)
+    rows = json.loads(tuner(tmp_path, "study", "trials", "real", "--json").stdout)["trials"]
     assert [row["state"] for row in rows[:2]] == ["measured", "measured"]
     assert not any(row["simulated"] for row in rows)
     assert {row["settings"]["max_num_seqs"] for row in rows} == {2, 8}
 
-    shown = json.loads(tuner(tmp_path, "study", "show", "real", "1", "--json"))
+    shown = json.loads(tuner(tmp_path, "study", "show", "real", "1", "--json").stdout)
     assert shown["versions"]["vllm"].startswith("0.32.0")
     assert {level["level"] for level in shown["levels"]} == {1, 4}
     assert all(level["completed"] == level["asked"] for level in shown["levels"])

@@ -1,7 +1,9 @@
-"""Commands run in this process: starting Python for each would be most of a test's time."""
+"""Commands run in this process, since starting Python for each would be most of a test's time, or as real processes."""
 
 from __future__ import annotations
 
+import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +14,25 @@ from support import findings
 
 from tuner.cli.main import main
 from tuner.store import open_store
+
+TUNER = [str(Path(sys.executable).with_name("tuner"))]
+_SETTINGS = ("TUNER_STORAGE", "TUNER_RUNS", "TUNER_SPACES")
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """For a real process in a folder: without settings of whoever runs the tests, its log beside its files."""
+    kept = {name: value for name, value in os.environ.items() if name not in _SETTINGS}
+    return {**kept, "TUNER_LOG": str(folder / "tuner.log")}
+
+
+def tuner(folder: Path, *arguments: str, code: int = 0, patience_s: float = 500.0) -> subprocess.CompletedProcess[str]:
+    """Run a command as a real process to its end and check its exit code."""
+    done = subprocess.run(
+        [*TUNER, *arguments],
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=patience_s, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, f"exit {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,7 @@ Run = Callable[..., Done]
 def runner(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
     """Runs `tuner ARGUMENTS` in a folder, without settings of whoever runs the tests."""
     monkeypatch.chdir(folder)
-    for name in ("TUNER_STORAGE", "TUNER_SPACES", "TUNER_RUNS"):
+    for name in _SETTINGS:
         monkeypatch.delenv(name, raising=False)
 
     def run(*arguments: str) -> Done:

@@ -12,7 +12,7 @@ from tuner.domain.measurement import Measured, Measurement, Metric, SpreadKind
 from tuner.domain.output import Agreement, OutputReport, TaskScore
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
+from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.export.report import Findings
@@ -77,23 +77,16 @@ def _report(single: float, loaded: float, share: float, *, simulated: bool) -> T
 def _attempt(
     number: int, candidate: Candidate, report: TrialReport, purpose: Purpose, block: int | None
 ) -> AttemptRecord:
-    measured = isinstance(report.outcome, Measured)
-    return AttemptRecord(
-        id=number,
-        study="night",
-        trial=number,
-        attempt=1,
+    return records.attempt(
+        number,
+        candidate,
+        report,
         purpose=purpose,
-        candidate=candidate,
-        state=AttemptState.MEASURED if measured else AttemptState.FAILED,
+        block=block,
         run_dir=f"/runs/night/trial-{number:04d}/attempt-1",
-        lease_owner="",
-        lease_expires_at=0,
         started_at=1000.0 + 60 * number,
         finished_at=1050.0 + 60 * number,
         told=True,
-        report=report,
-        block=block,
     )
 
 

@@ -7,8 +7,8 @@ from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Space
-from tuner.domain.study import StudyRecord
-from tuner.domain.trial import Activity, KnobActivity, TrialReport
+from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
+from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 
 SPACE_TEXT = "name: tiny\nmodel: /models/tiny\nengines: {simulated: {}}\n"
 
@@ -135,3 +135,25 @@ def failed_report(**changes: object) -> TrialReport:
     )
     fields: dict[str, object] = {"outcome": outcome, "plan": None, "started_at": 1200.0, "finished_at": 1201.0}
     return TrialReport(**(fields | changes))  # type: ignore[arg-type]
+
+
+def attempt(trial: int, candidate: Candidate, report: TrialReport | None = None, **changes: object) -> AttemptRecord:
+    """A launch that was read from the store; its state follows from what came of it."""
+    state = AttemptState.RUNNING
+    if report is not None:
+        state = AttemptState.FAILED if isinstance(report.outcome, Failure) else AttemptState.MEASURED
+    known: dict[str, object] = {
+        "id": trial + 1,
+        "study": "night",
+        "trial": trial,
+        "attempt": 1,
+        "purpose": Purpose.SEARCH,
+        "candidate": candidate,
+        "state": state,
+        "run_dir": "",
+        "lease_owner": "",
+        "lease_expires_at": 0,
+        "started_at": 60.0 * trial,
+        "report": report,
+    }
+    return AttemptRecord(**{**known, **changes})  # type: ignore[arg-type]

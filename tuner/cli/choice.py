@@ -6,10 +6,19 @@ from collections.abc import Sequence
 
 from tuner.domain.front import DEFAULT_PICK
 from tuner.domain.measurement import Measured
+from tuner.domain.proof import Confirmation
 from tuner.domain.study import AttemptRecord, StudyRecord
 
 CONFIRMED = "confirmed"
 """The pick that stands for the result of the last confirmation; without one, for the front's default pick."""
+
+
+def confirmation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Confirmation | None:
+    """The study's last confirmation."""
+    from tuner.study.confirm import confirmation_of
+    from tuner.study.summary import baselines_of
+
+    return confirmation_of(record.space, attempts, baselines_of(attempts))
 
 
 def resolved_pick(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: str) -> str:
@@ -18,12 +27,9 @@ def resolved_pick(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: 
     Of a measured one, because one launch of the chosen configuration may have failed: the first of a baseline, say.
     Anything else stays.
     """
-    from tuner.study.confirm import confirmation_of
-    from tuner.study.summary import baselines_of
-
     if pick != CONFIRMED:
         return pick
-    found = confirmation_of(record.space, attempts, baselines_of(attempts))
+    found = confirmation(record, attempts)
     if found is None:
         return DEFAULT_PICK
     measured = {a.trial for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)}

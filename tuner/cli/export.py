@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuner.cli.choice import CONFIRMED, resolved_pick
+from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, print_json
 from tuner.domain.front import PICKS
@@ -104,7 +104,7 @@ def _gather(store: Store, record: StudyRecord, pick: str) -> Export:
     from tuner.export.base import export_of
 
     attempts = store.attempts(record.name)
-    return export_of(record, attempts, resolved_pick(record, attempts, pick))
+    return export_of(record, attempts, resolved_pick(record, attempts, pick), confirmation(record, attempts))
 
 
 def _text(chosen: Export, form: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tuner.cli.choice import CONFIRMED, resolved_pick
+from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, changes, goal_document, number
@@ -15,6 +15,7 @@ from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
+from tuner.export.base import numbers_of
 from tuner.export.standings import front_of
 from tuner.store import Store
 from tuner.study.launches import StudyEnd
@@ -193,7 +194,9 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     else:
         what = changes(_changes(front, chosen))
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
-    for goal, value, gain in zip(front.goals, chosen.values, front.gains(chosen), strict=True):
-        against = f", {_gain(gain)} against the baseline" if gain is not None and not chosen.is_baseline else ""
-        out().print(f"  {goal.label}: {_value(value)} {goal.metric.unit}{against}", markup=False)
+    found = confirmation(record, attempts)
+    for one in numbers_of(front, chosen, None if found is None else found.arm_of(chosen.candidate)):
+        against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
+        alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""
+        out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)
     out().print(f"script: {script}", markup=False, soft_wrap=True)

@@ -128,6 +128,10 @@ class Confirmation:
     asked: float
     simulated: bool
 
+    def arm_of(self, candidate: Candidate) -> ArmResult | None:
+        """What its launches say about a configuration; None when none of them was measured."""
+        return next((a for a in self.arms if a.candidate.fingerprint == candidate.fingerprint and a.launches), None)
+
 
 class AblationKind(StrEnum):
     """How a setting was looked at."""

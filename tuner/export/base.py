@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from tuner.domain.front import Estimate, Front, Gain, Standing
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import SpreadKind
+from tuner.domain.proof import ArmResult, Confirmation
 from tuner.domain.recorded import Recorded, RecordedNumber
 from tuner.domain.space import Objective
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
@@ -21,11 +22,20 @@ from tuner.export.standings import front_of
 
 @dataclass(frozen=True, slots=True)
 class Number:
-    """One measured objective: which, its estimate over launches, its gain over the baseline."""
+    """One measured objective.
+
+    Attributes:
+        goal: which.
+        estimate: over launches.
+        gain: over the baseline.
+        confirmed: whether both are from the confirmation's launches alone. Those of the search were chosen for being
+            good, and promise too much.
+    """
 
     goal: Objective
     estimate: Estimate
     gain: Gain | None
+    confirmed: bool = False
 
     def __str__(self) -> str:
         """`output_tok_s at C=128: 2320 tok/s, 95 % interval 2308–2332 within one launch, +12.1 % over the baseline`."""
@@ -34,6 +44,8 @@ class Number:
         if value.low is not None and value.high is not None:
             text += f", 95 % interval {readable(value.low)}–{readable(value.high)} {_SPREAD_WORDS[value.spread_kind]}"
         text += f", n={value.launches} launch{'es' if value.launches > 1 else ''}"
+        if self.confirmed:
+            text += " of the confirmation"
         if self.gain is not None:
             text += f", {(self.gain.ratio - 1) * 100:+.1f} % against the baseline"
         return text
@@ -117,23 +129,62 @@ class Export:
         return datetime.fromtimestamp(self.measured_at, UTC).isoformat(timespec="seconds")
 
 
-def export_of(study: StudyRecord, attempts: Sequence[AttemptRecord], rule: str) -> Export:
+def export_of(
+    study: StudyRecord, attempts: Sequence[AttemptRecord], rule: str, confirmation: Confirmation | None = None
+) -> Export:
     """Pick a configuration of a study and gather what its export says.
 
     Args:
         study: the study.
         attempts: all of its launches.
         rule: see `Front.pick`.
+        confirmation: of the study; a configuration that took part is exported with the numbers found there.
 
     Raises:
         StudyError: no such rule or trial, or it left no launch plan.
         NothingFeasible: the front is empty.
     """
     front = front_of(study.space, attempts)
-    return _gather(study, front, front.pick(rule), attempts)
+    chosen = front.pick(rule)
+    arm = None if confirmation is None else confirmation.arm_of(chosen.candidate)
+    return _gather(study, front, chosen, attempts, numbers_of(front, chosen, arm))
 
 
-def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequence[AttemptRecord]) -> Export:
+def numbers_of(front: Front, chosen: Standing, arm: ArmResult | None) -> tuple[Number, ...]:
+    """The objectives of a configuration: from its confirmation where it had one, else from all of its launches."""
+    if arm is not None and (confirmed := _confirmed(front, arm)):
+        return confirmed
+    # The baseline is no gain over itself.
+    gains = (None,) * len(front.goals) if chosen.is_baseline else front.gains(chosen)
+    return tuple(Number(*found) for found in zip(front.goals, chosen.values, gains, strict=True))
+
+
+def _confirmed(front: Front, arm: ArmResult) -> tuple[Number, ...]:
+    """None of them unless every objective was measured."""
+    gains = {
+        effect.objective: Gain(
+            1 + effect.change,
+            None if effect.low is None else 1 + effect.low,
+            None if effect.high is None else 1 + effect.high,
+        )
+        for effect in arm.effects
+        if effect.change is not None
+    }
+    found = [
+        Number(goal, value, gains.get(goal.label), confirmed=True)
+        for goal, value in zip(front.goals, arm.values, strict=True)
+        if value is not None
+    ]
+    return tuple(found) if len(found) == len(front.goals) else ()
+
+
+def _gather(
+    study: StudyRecord,
+    front: Front,
+    chosen: Standing,
+    attempts: Sequence[AttemptRecord],
+    numbers: tuple[Number, ...],
+) -> Export:
     launches = [a for a in attempts if a.trial in chosen.trials and a.state is AttemptState.MEASURED]
     last = launches[-1]
     assert last.report is not None
@@ -142,9 +193,6 @@ def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequen
     definition = load_definition(chosen.candidate.engine)
     given = study.space.engines[chosen.candidate.engine].command
     baseline = front.baseline.candidate if front.baseline is not None else chosen.candidate
-    # The baseline is no gain over itself.
-    gains = (None,) * len(front.goals) if chosen.is_baseline else front.gains(chosen)
-    estimates = zip(front.goals, chosen.values, gains, strict=True)
     return Export(
         study=study.name,
         trial=chosen.trial,
@@ -153,7 +201,7 @@ def _gather(study: StudyRecord, front: Front, chosen: Standing, attempts: Sequen
         program=len(definition.program(given)),
         settings=chosen.candidate.values,
         changes=chosen.candidate.differs_from(baseline),
-        numbers=tuple(Number(goal, estimate, gain) for goal, estimate, gain in estimates),
+        numbers=numbers,
         broken=tuple(chosen.broken),
         versions=last.report.versions,
         machine=last.report.machine,

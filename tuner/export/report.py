@@ -15,7 +15,7 @@ from tuner.domain.trial import Purpose
 from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
 from tuner.errors import StudyError
-from tuner.export.base import export_of
+from tuner.export.base import export_of, numbers_of
 from tuner.export.report_facts import (
     Figure,
     Table,
@@ -164,18 +164,13 @@ def _finalists(front: Front, chosen: Standing | None, confirmation: Confirmation
     return tuple(unique.values())[:MOST_FINALISTS]
 
 
-def _arm(confirmation: Confirmation | None, candidate: Candidate) -> ArmResult | None:
-    arms = confirmation.arms if confirmation is not None else ()
-    return next((arm for arm in arms if arm.candidate.fingerprint == candidate.fingerprint), None)
-
-
 def _verdict(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> str:
     if chosen is None:
         return "No configuration was measured that keeps every limit."
     if chosen.is_baseline:
         return "No configuration is shown to be better than the baseline: keep it."
     if confirmation is not None:
-        arm = _arm(confirmation, chosen.candidate)
+        arm = confirmation.arm_of(chosen.candidate)
         if arm is not None and arm.gains:
             rounds = f"in {confirmation.rounds} interleaved rounds"
             return f"Trial {chosen.trial} against the baseline, {rounds}: {_told(arm)}."
@@ -201,7 +196,13 @@ def _changes(front: Front, candidate: Candidate) -> Iterator[str]:
 def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> Iterator[Headline]:
     if chosen is None or front.baseline is None:
         return
-    arm = _arm(confirmation, chosen.candidate)
+    arm, base = (
+        (confirmation.arm_of(standing.candidate) for standing in (chosen, front.baseline))
+        if confirmation is not None
+        else (None, None)
+    )
+    values = numbers_of(front, chosen, arm)
+    baseline = numbers_of(front, front.baseline, base if values[0].confirmed else None)
     gains = front.gains(chosen)
     for index, goal in enumerate(front.goals):
         effect = arm.effects[index] if arm is not None and index < len(arm.effects) else None
@@ -209,8 +210,8 @@ def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation
         yield Headline(
             label=goal.name.replace("_", " ") if goal.name else goal.label,
             unit=f"{goal.metric.unit} ({goal.metric.value} at C={goal.level})",
-            baseline=estimate(front.baseline.values[index]),
-            chosen=estimate(chosen.values[index]),
+            baseline=estimate(baseline[index].estimate),
+            chosen=estimate(values[index].estimate),
             change=change,
             interval=interval,
             better=better,
@@ -304,7 +305,7 @@ def _commands(findings: Findings, front: Front, chosen: Standing | None) -> Iter
         if standing is None or (title == "The baseline" and standing is chosen):
             continue
         try:
-            text = script(export_of(findings.study, findings.attempts, str(standing.trial)))
+            text = script(export_of(findings.study, findings.attempts, str(standing.trial), findings.confirmation))
         except StudyError as error:
             text = f"# {error.message}\n"
         yield Code(f"{title} (trial {standing.trial})", text)

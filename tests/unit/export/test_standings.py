@@ -10,7 +10,7 @@ from support import records
 
 from tuner.domain.measurement import Measured, SpreadKind
 from tuner.domain.space import Limit, Space
-from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose, TrialReport
 from tuner.export.standings import front_of
 from tuner.export.table import front_frame, front_table
@@ -21,23 +21,7 @@ _ids = itertools.count(1)
 def launch(
     trial: int, report: TrialReport | None = None, purpose: Purpose = Purpose.SEARCH, **values: object
 ) -> AttemptRecord:
-    state = AttemptState.RUNNING
-    if report is not None:
-        state = AttemptState.MEASURED if isinstance(report.outcome, Measured) else AttemptState.FAILED
-    return AttemptRecord(
-        id=next(_ids),
-        study="night",
-        trial=trial,
-        attempt=1,
-        purpose=purpose,
-        candidate=records.candidate(**values),  # type: ignore[arg-type]
-        state=state,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=0,
-        report=report,
-    )
+    return records.attempt(trial, records.candidate(**values), report, id=next(_ids), purpose=purpose)  # type: ignore[arg-type]
 
 
 def baseline(trial: int, single: float = 60.0, loaded: float = 2000.0) -> AttemptRecord:

@@ -12,7 +12,7 @@ from support.scripted import measured
 from tuner.domain.candidate import Candidate
 from tuner.domain.proof import Ablation, AblationKind, Finding
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.study.ablate import AblationPlan
 from tuner.study.launches import Done
@@ -47,23 +47,7 @@ def attempt(number: int, candidate: Candidate, factors: tuple[float, float], blo
         activity=(KnobActivity("steps", Activity.ACTIVE), *inactive),
     )
     purpose = Purpose.SEARCH if block is None else Purpose.ABLATE
-    return AttemptRecord(
-        id=number,
-        study="hand",
-        trial=number,
-        attempt=1,
-        purpose=purpose,
-        candidate=candidate,
-        state=AttemptState.MEASURED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=float(number),
-        finished_at=number + 0.5,
-        told=True,
-        report=report,
-        block=block,
-    )
+    return records.attempt(number, candidate, report, purpose=purpose, block=block, told=True)
 
 
 def plan_of(attempts: list[AttemptRecord], winner: Candidate, space: Space, rounds: int) -> AblationPlan:

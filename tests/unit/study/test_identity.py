@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support import records
 
-from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.errors import MachineUnfit
 from tuner.study.identity import machine_changes, refuse_other_machine
@@ -14,20 +14,8 @@ MACHINE = {"driver": "590.44", "gpus": "H200, H200", "hostname": "a"}
 
 
 def launch(**report: object) -> AttemptRecord:
-    return AttemptRecord(
-        id=1,
-        study="night",
-        trial=0,
-        attempt=1,
-        purpose=Purpose.BASELINE,
-        candidate=records.candidate(),
-        state=AttemptState.MEASURED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=0,
-        report=records.measured_report(machine=MACHINE, versions={"vllm": "0.32.0"}, **report),
-    )
+    measured = records.measured_report(machine=MACHINE, versions={"vllm": "0.32.0"}, **report)
+    return records.attempt(0, records.candidate(), measured, purpose=Purpose.BASELINE)
 
 
 def test_the_same_machine_may_go_on() -> None:

@@ -15,20 +15,7 @@ ANSWER = Answer("abc", ("a", "b", "c"), (-0.5,) * 3)
 
 
 def launch(trial: int, output: OutputReport | None, purpose: Purpose = Purpose.BASELINE) -> AttemptRecord:
-    return AttemptRecord(
-        id=trial,
-        study="night",
-        trial=trial,
-        attempt=1,
-        purpose=purpose,
-        candidate=records.candidate(),
-        state=AttemptState.MEASURED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=0,
-        report=records.measured_report(output=output),
-    )
+    return records.attempt(trial, records.candidate(), records.measured_report(output=output), purpose=purpose)
 
 
 def seen(alone: float | None, loaded: float, drift: float = 0.0) -> OutputReport:

@@ -6,8 +6,8 @@ from support import records
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Activity, KnobActivity, Purpose
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Activity, KnobActivity
 from tuner.domain.values import Value
 from tuner.study.silence import Silent, inactive_knobs, never_active, silent_settings, without_silent
 
@@ -42,22 +42,7 @@ def said(
     rests_on: tuple[str, ...] | None = None,
 ) -> AttemptRecord:
     report = records.measured_report(activity=(KnobActivity(knob, state, reason, rests_on),))
-    return AttemptRecord(
-        id=number,
-        study="toy",
-        trial=number,
-        attempt=1,
-        purpose=Purpose.SEARCH,
-        candidate=candidate,
-        state=AttemptState.MEASURED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=float(number),
-        finished_at=number + 0.5,
-        told=True,
-        report=report,
-    )
+    return records.attempt(number, candidate, report, told=True)
 
 
 def covered(silent: tuple[Silent, ...], **changes: Value) -> bool:

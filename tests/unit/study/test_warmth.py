@@ -11,7 +11,7 @@ from support import records
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.domain.warnings import WarningCode
 from tuner.study.warmth import warm_difference
@@ -26,20 +26,7 @@ NOISE = 0.01
 def launch(trial: int, purpose: Purpose, single: float, note: str, candidate: Candidate = BASELINE) -> AttemptRecord:
     levels = (records.level(1, single), records.level(128, 20 * single))
     report = records.measured_report(outcome=Measured(levels, simulated=True))
-    return AttemptRecord(
-        id=trial + 1,
-        study="toy",
-        trial=trial,
-        attempt=1,
-        purpose=purpose,
-        candidate=candidate,
-        state=AttemptState.MEASURED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=60.0 * trial,
-        report=replace(report, notes=(note,)),
-    )
+    return records.attempt(trial, candidate, replace(report, notes=(note,)), purpose=purpose)
 
 
 def study(effect: float, seed: int, *, searched: str = "launch: warm") -> list[AttemptRecord]:

@@ -11,7 +11,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.output import Agreement, Answer, OutputReport
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 from tuner.domain.warnings import WarningCode
 from tuner.export.standings import front_of
@@ -36,20 +36,8 @@ def report(single: float, loaded: float = 2000.0, codes: tuple[str, ...] = (), *
 
 
 def launch(trial: int, found: TrialReport, steps: int = 2, purpose: Purpose = Purpose.SEARCH) -> AttemptRecord:
-    return AttemptRecord(
-        id=trial + 1,
-        study="toy",
-        trial=trial,
-        attempt=1,
-        purpose=purpose,
-        candidate=Candidate("simulated", {"steps": steps}),
-        state=AttemptState.MEASURED if isinstance(found.outcome, Measured) else AttemptState.FAILED,
-        run_dir="",
-        lease_owner="",
-        lease_expires_at=0,
-        started_at=1000.0 + 60 * trial,
-        report=found,
-    )
+    started = 1000.0 + 60 * trial
+    return records.attempt(trial, Candidate("simulated", {"steps": steps}), found, purpose=purpose, started_at=started)
 
 
 def baseline(trial: int, found: TrialReport) -> AttemptRecord:

@@ -1,0 +1,68 @@
+"""What the launches of a series show, with the baseline's first launches beside them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from support import records
+
+from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Measured
+from tuner.domain.proof import Finding
+from tuner.domain.space import Space
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import Purpose
+from tuner.study.confirm import confirmation_of
+from tuner.trial.starting import WARM_NOTE
+
+SPACE = Space.model_validate(
+    {"name": "toy", "model": "m", "engines": {"simulated": {}}, "knobs": {"steps": {"values": [1, 2], "flag": "--s"}}}
+)
+BASELINE, OTHER = Candidate("simulated", {"steps": 1}), Candidate("simulated", {"steps": 2})
+FIRST = (31.1, 31.5, 32.6)
+ROUNDS = {1: (32.1, 38.7), 2: (32.5, 46.7)}
+
+
+def launch(trial: int, candidate: Candidate, speed: float, **changes: object) -> AttemptRecord:
+    levels = (records.level(1, speed), records.level(128, 20 * speed))
+    notes = changes.pop("notes", ())
+    report = records.measured_report(outcome=Measured(levels, simulated=True), notes=notes)
+    return records.attempt(trial, candidate, report, **changes)
+
+
+def study(*notes: str) -> list[AttemptRecord]:
+    found = [launch(n, BASELINE, speed, purpose=Purpose.BASELINE, notes=notes) for n, speed in enumerate(FIRST)]
+    found.append(launch(3, OTHER, 46.6))
+    for block, (base, other) in ROUNDS.items():
+        for candidate, speed in ((BASELINE, base), (OTHER, other)):
+            found.append(launch(len(found), candidate, speed, purpose=Purpose.CONFIRM, block=block))
+    return found
+
+
+def effect_of(attempts: list[AttemptRecord]) -> tuple[float, float, Finding]:
+    """Estimate, half width and verdict of the second configuration on the first objective, in logarithms."""
+    found = confirmation_of(SPACE, attempts, {"simulated": BASELINE})
+    assert found is not None
+    effect = found.arms[1].effects[0]
+    assert effect.change is not None
+    assert effect.low is not None
+    assert effect.high is not None
+    return math.log1p(effect.change), (math.log1p(effect.high) - math.log1p(effect.low)) / 2, effect.finding
+
+
+def test_the_baselines_first_launches_tell_the_noise_of_two_rounds_and_not_the_effect() -> None:
+    estimate, half, finding = effect_of(study())
+    differences = [math.log(other / base) for base, other in ROUNDS.values()]
+    assert estimate == pytest.approx(np.mean(differences))
+    scatter = np.var(differences, ddof=1) / 2 + 2 * np.var(np.log(FIRST), ddof=1)
+    assert half == pytest.approx(3.182446 * math.sqrt(scatter / 3), rel=1e-5)  # t at 97.5 %, 1 + 2 degrees of freedom
+    assert finding is Finding.FASTER
+
+
+def test_warm_launches_tell_nothing_of_plain_ones() -> None:
+    estimate, half, finding = effect_of(study(WARM_NOTE))
+    assert estimate == pytest.approx(effect_of(study())[0])
+    assert half > 1
+    assert finding is Finding.NOISE
