@@ -20,10 +20,16 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from hypothesis import settings
 from support import postgres
 
 _FOLDER = "TUNER_TESTS_FOLDER"
 _LEADER = "TUNER_TESTS_LEADER"
+
+
+# How long one example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("tuner", deadline=None)
+settings.load_profile("tuner")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -64,8 +64,14 @@ def regularized_beta(x: float, a: float, b: float) -> float:
 
 
 def t_cdf(t: float, df: float) -> float:
-    """Student's t distribution function, from the incomplete beta function (Abramowitz & Stegun 26.7.1)."""
-    tail = regularized_beta(df / (df + t * t), df / 2, 0.5) / 2
+    """Student's t distribution function, from the incomplete beta function (Abramowitz & Stegun 26.7.1).
+
+    Near the middle from the part between 0 and t: a tail's argument would round to one there.
+    """
+    square = t * t
+    if square < df:
+        return 0.5 + math.copysign(regularized_beta(square / (df + square), 0.5, df / 2) / 2, t)
+    tail = regularized_beta(df / (df + square), df / 2, 0.5) / 2
     return 1 - tail if t > 0 else tail
 
 

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[3]
 
 def test_generated_pages_are_current() -> None:
     command = [sys.executable, str(ROOT / "docs" / "generate.py"), "--check"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=250, check=False)
     assert result.returncode == 0, result.stderr
 
 

@@ -106,14 +106,14 @@ _conditions = st.recursive(
 _values = st.sampled_from([None, True, False, 1, 2, "LL", "on", "1", "and", "ring,tree;allreduce:tree"])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(_conditions, st.fixed_dictionaries({"a": _values, "b": _values, "c": _values}))
 def test_a_condition_written_out_again_means_the_same(text: str, assignment: dict[str, Value]) -> None:
     condition = parse_condition(text)
     assert parse_condition(str(condition)).holds(assignment) is condition.holds(assignment)
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(_conditions, st.fixed_dictionaries({"a": _values, "b": _values, "c": _values}))
 def test_a_negation_is_the_opposite(text: str, assignment: dict[str, Value]) -> None:
     assert parse_condition(f"not ({text})").holds(assignment) is not parse_condition(text).holds(assignment)

@@ -228,7 +228,7 @@ _fragments = st.sampled_from(
 )
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(_fragments, max_size=14).map(" ".join) | st.lists(_fragments, max_size=14).map("".join))
 def test_no_text_breaks_the_importer(text: str) -> None:
     command = import_command(text)

@@ -103,7 +103,7 @@ def spaces(draw: st.DrawFn) -> Space:
     return space({name: knobs[name] for name in shuffled}, rules)
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 @given(spaces())
 def test_the_size_equals_the_number_of_different_allowed_candidates(of: Space) -> None:
     size = space_size(of, "e")

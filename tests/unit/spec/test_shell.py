@@ -124,7 +124,7 @@ def test_texts_without_quoting_rules_are_filled_in_too() -> None:
     assert expand_text(text, {"C": "x"}) == ('{"a": 0.6, "b": "${B}", "c": "x\\n"}', ["B"])
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), min_size=1), min_size=1, max_size=5

@@ -161,7 +161,7 @@ def test_a_field_that_is_added_to_a_noun_is_stored_too(noun: type) -> None:
     assert {field.name for field in fields(noun)} == set(EVERY_FIELD[noun])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     report=build(TrialReport),
     assignment=table(name, maybe(switch | count | number | name)),

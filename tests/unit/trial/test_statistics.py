@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.trial.statistics import (
@@ -47,8 +47,20 @@ class TestDistributions:
         assert t_quantile(p, df) == pytest.approx(scipy.stats.t.ppf(p, df), rel=1e-7, abs=1e-7)
 
     @given(st.floats(-30, 30), st.floats(0.8, 300))
+    @example(5.960464477539063e-08, 3.0)
     def test_t_distribution_is_scipys(self, t: float, df: float) -> None:
-        assert t_cdf(t, df) == pytest.approx(scipy.stats.t.cdf(t, df), abs=1e-10)
+        # scipy itself is off by up to 3e-10 next to the middle.
+        assert t_cdf(t, df) == pytest.approx(scipy.stats.t.cdf(t, df), abs=1e-9)
+
+    @given(st.floats(-30, 30))
+    @example(-1e-9)
+    @example(1.0)
+    def test_with_one_degree_of_freedom_it_is_cauchys(self, t: float) -> None:
+        assert t_cdf(t, 1.0) == pytest.approx(0.5 + math.atan(t) / math.pi, abs=1e-13)
+
+    @pytest.mark.parametrize("t", [1e-12, 5.960464477539063e-08, 1e-5])
+    def test_next_to_the_middle_it_grows_with_the_density_there(self, t: float) -> None:
+        assert t_cdf(t, 3.0) - 0.5 == pytest.approx(2 / (math.pi * math.sqrt(3)) * t, rel=1e-4)
 
     @pytest.mark.parametrize(("p", "df"), [(0, 3), (1, 3), (0.5, 0)])
     def test_what_has_no_quantile_is_refused(self, p: float, df: float) -> None:
