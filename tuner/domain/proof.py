@@ -173,6 +173,8 @@ class AblationRow:
             return "kept"
         if all(e.change is None for e in self.effects):
             return "not measured yet"
+        if worse := [e.objective for e in self.effects if e.finding is Finding.SLOWER]:
+            return f"dropped: {', '.join(worse)} worse with it"
         hidden = [e.smallest for e in self.effects if e.finding is Finding.NOISE and e.smallest is not None]
         if hidden:
             return f"dropped: nothing shown, but noise hides less than {max(hidden):.1%}"

@@ -26,8 +26,16 @@ from tuner.export.report_facts import (
     output_table,
     wrong_answers,
 )
+from tuner.export.report_front import front_parts, trial_list
+from tuner.export.report_load import Curve, curves_of, load_table, load_words
 from tuner.export.report_probe import probe_parts
-from tuner.export.report_proof import ablation_parts, configuration, confirmation_parts, estimate, percent
+from tuner.export.report_proof import (
+    ablation_parts,
+    confirmation_parts,
+    estimate,
+    percent,
+    standing_of,
+)
 from tuner.export.script import script
 from tuner.export.standings import front_of
 
@@ -97,7 +105,7 @@ class Report:
         sections: the rest, in order.
         front: for the drawings.
         chosen: the configuration that the report recommends; None when nothing could be measured.
-        finalists: configurations drawn against concurrency, baseline first.
+        curves: configurations drawn against concurrency, baseline first.
         facts: short facts under the title.
     """
 
@@ -109,7 +117,7 @@ class Report:
     sections: tuple[Section, ...]
     front: Front
     chosen: Standing | None
-    finalists: tuple[Standing, ...]
+    curves: tuple[Curve, ...]
     facts: tuple[str, ...] = field(default=())
 
 
@@ -118,16 +126,17 @@ def report_of(findings: Findings) -> Report:
     study, front = findings.study, front_of(findings.study.space, findings.attempts)
     chosen = _chosen(front, findings.confirmation)
     finalists = _finalists(front, chosen, findings.confirmation)
+    curves = curves_of(findings.attempts, finalists, findings.confirmation)
     return Report(
         study=study.name,
         simulated=study.simulated,
         verdict=_verdict(front, chosen, findings.confirmation),
         settings=tuple(_changes(front, chosen.candidate)) if chosen is not None else (),
         headlines=tuple(_headlines(front, chosen, findings.confirmation)),
-        sections=tuple(_sections(findings, front, chosen, finalists)),
+        sections=tuple(_sections(findings, front, chosen, finalists, curves)),
         front=front,
         chosen=chosen,
-        finalists=finalists,
+        curves=curves,
         facts=tuple(_facts(findings)),
     )
 
@@ -145,20 +154,15 @@ def _facts(findings: Findings) -> Iterator[str]:
     yield f"tuner {study.tuner_version}"
 
 
-def _find(front: Front, candidate: Candidate) -> Standing | None:
-    standings = (*front.members, *front.beaten, *front.infeasible)
-    return next((s for s in standings if s.candidate.fingerprint == candidate.fingerprint), None)
-
-
 def _chosen(front: Front, confirmation: Confirmation | None) -> Standing | None:
-    if confirmation is not None and (found := _find(front, confirmation.chosen.candidate)) is not None:
+    if confirmation is not None and (found := standing_of(front, confirmation.chosen.candidate)) is not None:
         return found
     return front.pick(DEFAULT_PICK) if front.members else None
 
 
 def _finalists(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> tuple[Standing, ...]:
     """Baseline, chosen, then the others that were confirmed or stand on the front."""
-    arms = [_find(front, arm.candidate) for arm in confirmation.arms] if confirmation is not None else []
+    arms = [standing_of(front, arm.candidate) for arm in confirmation.arms] if confirmation is not None else []
     ordered = [front.baseline, chosen, *(arms or front.members)]
     unique = {s.candidate.fingerprint: s for s in ordered if s is not None}
     return tuple(unique.values())[:MOST_FINALISTS]
@@ -242,18 +246,22 @@ def _change(
 
 
 def _sections(
-    findings: Findings, front: Front, chosen: Standing | None, finalists: tuple[Standing, ...]
+    findings: Findings,
+    front: Front,
+    chosen: Standing | None,
+    finalists: tuple[Standing, ...],
+    curves: tuple[Curve, ...],
 ) -> Iterator[Section]:
     attempts = findings.attempts
     if findings.cautions:
         yield Section("Warnings", (_caution_table(findings.cautions),))
     if findings.confirmation is not None:
         yield Section("Confirmation", tuple(confirmation_parts(front, findings.confirmation)))
-    yield Section("Front", (Figure("front"), _front_table(front)))
+    yield Section("Front", front_parts(front))
     if findings.ablation is not None:
         yield Section("What each setting contributes", tuple(ablation_parts(front, findings.ablation)))
-    if finalists:
-        yield Section("Load", ("Baseline and finalists against concurrency, 95 % intervals.", Figure("load")))
+    if curves:
+        yield Section("Load", (load_words(curves), Figure("load"), load_table(curves)))
     yield Section("Failures", (failure_table(attempts),))
     if finalists:
         yield Section("Knob activity", (activity_table(attempts, finalists),))
@@ -271,32 +279,6 @@ def _caution_table(cautions: Sequence[Caution]) -> Table:
         for c in cautions
     ]
     return Table(("code", "what was seen", "what to do", "trials"), tuple(rows))
-
-
-def trial_list(trials: Sequence[int]) -> str:
-    """`3, 7, 12`, cut after eight."""
-    most = 8
-    shown = ", ".join(map(str, trials[:most]))
-    return shown if len(trials) <= most else f"{shown} and {len(trials) - most} more"
-
-
-def _front_table(front: Front) -> Table:
-    columns = [
-        "place",
-        "trials",
-        *(f"{goal.label} [{goal.metric.unit}]" for goal in front.goals),
-        "configuration",
-        "note",
-    ]
-    groups = (("front", front.members), ("beaten", front.beaten), ("over limit", front.infeasible))
-    rows = []
-    for place, standings in groups:
-        for standing in standings:
-            values = [estimate(value) for value in standing.values]
-            broken = "breaks " + ", ".join(standing.broken) if standing.broken else ""
-            note = "baseline" if standing.is_baseline else broken
-            rows.append((place, trial_list(standing.trials), *values, configuration(front, standing.candidate), note))
-    return Table(tuple(columns), tuple(rows), numbers=tuple(range(2, 2 + len(front.goals))))
 
 
 def _commands(findings: Findings, front: Front, chosen: Standing | None) -> Iterator[Code]:

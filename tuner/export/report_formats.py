@@ -46,7 +46,7 @@ def report_html(findings: Findings) -> str:
     drawn = {
         "front": plots.front_figure(report.front, report.chosen),
         "ablation": plots.ablation_figure(findings.ablation) if findings.ablation is not None else None,
-        "load": plots.load_figure(findings.attempts, report.finalists),
+        "load": plots.load_figure(report.curves),
     }
     figures = {name: Markup(text) for name, text in drawn.items() if text is not None}  # noqa: S704 - plotly's own
     library = Markup(plots.plotly_js().replace("</script", "<\\/script")) if figures else ""  # noqa: S704 - likewise

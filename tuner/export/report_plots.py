@@ -11,17 +11,14 @@ from plotly.offline import get_plotlyjs
 from plotly.subplots import make_subplots
 
 from tuner.domain.front import Estimate, Front, Standing
-from tuner.domain.measurement import Measured, Measurement, Metric
 from tuner.domain.proof import Ablation, AblationKind
 from tuner.domain.space import Objective
-from tuner.domain.study import AttemptRecord
 from tuner.domain.values import spell
-from tuner.export.standings import estimates_by_level
+from tuner.export.report_load import SHOWN, Curve
 
 _BLUE, _ORANGE, _GREY, _RED, _GREEN, _PURPLE = "#2563eb", "#d97706", "#9ca3af", "#dc2626", "#059669", "#7c3aed"
 _LINES = (_ORANGE, _BLUE, _GREEN, _PURPLE)
 _CONFIG: Mapping[str, Any] = {"displaylogo": False, "responsive": True}
-_LATENCIES = (Metric.TTFT_P50_MS, Metric.TPOT_P50_MS)
 
 
 def plotly_js() -> str:
@@ -169,16 +166,13 @@ def ablation_figure(found: Ablation) -> str | None:
     return _html(figure, "ablation", 180 + 60 * len(rows))
 
 
-def load_figure(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing]) -> str | None:
+def load_figure(curves: Sequence[Curve]) -> str | None:
     """Throughput and latencies against concurrency, one line per finalist; None when no level has a number."""
-    shown = (Metric.OUTPUT_TOK_S, *_LATENCIES)
-    titles = ("output [tok/s]", "TTFT, median [ms]", "time per token, median [ms]")
-    figure = make_subplots(rows=1, cols=len(shown), subplot_titles=titles, horizontal_spacing=0.07)
+    figure = make_subplots(rows=1, cols=len(SHOWN), subplot_titles=tuple(SHOWN.values()), horizontal_spacing=0.07)
     seen: dict[int, list[Estimate]] = {}
-    for standing, color in zip(finalists, _LINES, strict=False):
-        launches = [a for a in attempts if a.trial in standing.trials]
-        for column, metric in enumerate(shown, start=1):
-            points = estimates_by_level(launches, metric)
+    for curve, color in zip(curves, _LINES, strict=False):
+        for column, metric in enumerate(SHOWN, start=1):
+            points = curve.points.get(metric)
             if not points:
                 continue
             seen.setdefault(column, []).extend(points.values())
@@ -189,26 +183,20 @@ def load_figure(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing]
                     error_y=_bars(list(points.values())),
                     mode="lines+markers",
                     line={"color": color},
-                    name="baseline" if standing.is_baseline else f"trial {standing.trial}",
-                    legendgroup=str(standing.trial),
+                    name=curve.name,
+                    legendgroup=curve.name,
                     showlegend=column == 1,
                     hovertemplate="C=%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
                 ),
                 row=1,
                 col=column,
             )
-    figure.update_xaxes(title_text="requests at once", type="log", **_ticks(attempts))
+    figure.update_xaxes(title_text="requests at once", type="log", **_ticks(curves))
     for column, values in seen.items():
         figure.update_yaxes(range=[0, _span(values)[1]], row=1, col=column)
     return _html(figure, "load", 400, top=76) if seen else None
 
 
-def _ticks(attempts: Sequence[AttemptRecord]) -> dict[str, Any]:
-    levels = sorted({row.level for attempt in attempts for row in _rows(attempt)})
+def _ticks(curves: Sequence[Curve]) -> dict[str, Any]:
+    levels = sorted({level for curve in curves for points in curve.points.values() for level in points})
     return {"tickmode": "array", "tickvals": levels, "ticktext": [str(level) for level in levels]}
-
-
-def _rows(attempt: AttemptRecord) -> list[Measurement]:
-    outcome = attempt.report.outcome if attempt.report is not None else None
-    levels = outcome.levels if isinstance(outcome, Measured) else ()
-    return [row for level in levels if level.rate is None for row in level.measurements]

@@ -77,18 +77,18 @@ def launches_by_candidate(attempts: Sequence[AttemptRecord]) -> Mapping[str, lis
 
 def launch_noise(space: Space, launches: Mapping[str, Sequence[AttemptRecord]]) -> Mapping[MetricAt, LaunchNoise]:
     """What repeated launches of the same configuration tell about each objective's noise."""
-    found = {}
-    for goal in space.goals:
-        at = (goal.metric, goal.level)
-        squares, df = 0.0, 0
-        for group in launches.values():
-            logs = [math.log(row.center) for row in _rows(group, at) if row.center > 0]
-            if len(logs) > 1:
-                squares += statistics.variance(logs) * (len(logs) - 1)
-                df += len(logs) - 1
-        if df >= _ENOUGH_TO_POOL:
-            found[at] = LaunchNoise(math.sqrt(squares / df), df)
-    return found
+    objectives = [(goal.metric, goal.level) for goal in space.goals]
+    return {at: noise for at in objectives if (noise := _pooled_noise(launches, at)) is not None}
+
+
+def _pooled_noise(launches: Mapping[str, Sequence[AttemptRecord]], at: MetricAt) -> LaunchNoise | None:
+    squares, df = 0.0, 0
+    for group in launches.values():
+        logs = [math.log(row.center) for row in _rows(group, at) if row.center > 0]
+        if len(logs) > 1:
+            squares += statistics.variance(logs) * (len(logs) - 1)
+            df += len(logs) - 1
+    return LaunchNoise(math.sqrt(squares / df), df) if df >= _ENOUGH_TO_POOL else None
 
 
 def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimate:
@@ -102,20 +102,19 @@ def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimat
     return Estimate(center, middle.low, middle.high, len(rows), middle.spread_kind)
 
 
-def estimates_by_level(attempts: Sequence[AttemptRecord], metric: Metric) -> Mapping[int, Estimate]:
-    """Concurrency → estimate of a metric over one configuration's launches, ascending."""
-    group = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
+def estimates_by_level(
+    group: Sequence[AttemptRecord], metric: Metric, launches: Mapping[str, Sequence[AttemptRecord]]
+) -> Mapping[int, Estimate]:
+    """Concurrency → estimate of a metric over some launches of one configuration, ascending.
+
+    Args:
+        group: measured launches of the configuration.
+        metric: which.
+        launches: see `launches_by_candidate`; all configurations together tell the noise from launch to launch.
+    """
     levels = sorted({level.level for a in group for level in _measured(a).levels if level.rate is None})
     found = {level: rows for level in levels if (rows := _rows(group, (metric, level)))}
-    return {level: _estimate(rows, _own_noise(rows)) for level, rows in found.items()}
-
-
-def _own_noise(rows: Sequence[Measurement]) -> LaunchNoise | None:
-    """Noise from the launches of one configuration alone, where there are enough."""
-    logs = [math.log(row.center) for row in rows if row.center > 0]
-    if len(logs) <= _ENOUGH_TO_POOL:
-        return None
-    return LaunchNoise(statistics.stdev(logs), len(logs) - 1)
+    return {level: _estimate(rows, _pooled_noise(launches, (metric, level))) for level, rows in found.items()}
 
 
 def _broken(

@@ -30,6 +30,7 @@ def effect(finding: Finding, smallest: float) -> Effect:
             row(effect(Finding.NO_DIFFERENCE, 0.015), effect(Finding.NOISE, 0.5)),
             "dropped: nothing shown, but noise hides less than 50.0%",
         ),
+        (row(effect(Finding.SLOWER, 0.01), effect(Finding.NOISE, 0.5)), "dropped: throughput worse with it"),
         (row(Effect("throughput", None)), "not measured yet"),
     ],
 )

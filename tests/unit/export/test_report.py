@@ -124,6 +124,51 @@ def test_the_front_s_line_joins_what_no_other_member_s_centre_beats() -> None:
     assert (line["mode"], line["x"], line["y"]) == ("lines", [500, 450, 300], [60, 80, 90])
 
 
+def test_one_configuration_has_one_name_in_all_sections() -> None:
+    confirmation = table_of(made.findings(), "Confirmation")
+    assert "Trial 5 against the baseline" in report_of(made.findings()).verdict
+    assert "| 5 | nccl_proto=LL, decode_steps=4 | 3 (7, 9, 11) |" in confirmation
+    assert "| 0 | baseline | 3 (6, 8, 10) |" in confirmation
+
+
+def test_a_confirmed_configuration_that_cannot_be_recommended_says_why() -> None:
+    found = made.confirmation()
+    base, winner = found.arms
+    simpler = replace(winner, trials=(20, 21), candidate=made.OTHER)
+    beaten = replace(winner, failures=1, broken={"ttft_p99_ms at C=1": 0.25}, yields_to=20)
+    told = replace(found, arms=(base, simpler, beaten), chosen=simpler)
+    text = table_of(replace(made.findings(), confirmation=told), "Confirmation")
+    reason = "failed in 1 of 3 launches; breaks ttft_p99_ms at C=1 by 25.0 %; not better than the simpler trial 3"
+    assert reason in text
+
+
+def test_no_number_of_launches_makes_a_gain_certain() -> None:
+    found = made.confirmation()
+    base, winner = found.arms
+    sure = replace(winner, effects=tuple(replace(e, better=b) for e, b in zip(winner.effects, (1.0, 0.0), strict=True)))
+    text = table_of(
+        replace(made.findings(), confirmation=replace(found, arms=(base, sure), chosen=sure)), "Confirmation"
+    )
+    assert "| > 99.9 % |" in text
+    assert "| < 0.1 % |" in text
+
+
+def test_load_is_told_as_numbers_too_and_of_the_confirmation_s_launches_alone() -> None:
+    confirmed = table_of(made.findings(), "Load")
+    assert "| trial 5 | 3 | 128 | 2,322 ±" in confirmed
+    assert "baseline, trial 5: the confirmation's launches alone" in confirmed
+    searched = table_of(replace(made.findings(), confirmation=None), "Load")
+    assert "| trial 5 | 4 | 128 | 2,322 ±" in searched
+    assert "the confirmation's launches alone" not in searched
+
+
+def test_an_ablation_tells_the_whole_gain_and_how_the_minimal_configuration_compares() -> None:
+    text = table_of(made.findings(), "What each setting contributes")
+    assert "together, in the same rounds: single_stream +41.5 % [+40.5 %, +42.5 %] (faster), throughput -2.0 %" in text
+    assert "Minimal configuration: nccl_proto=LL, decode_steps=4 (trial 5). Against the full winner: single_str" in text
+    assert "| nccl_proto | unset → LL | leave one out | 3 | +31.0 % [+30.0 %, +32.0 %] |" in text
+
+
 def test_a_simulated_study_says_so_at_the_top_and_a_measured_one_does_not(html: str) -> None:
     assert Page(html).text.split("night (simulated)")[1].strip().startswith("– tuner SIMULATED")
     assert "SIMULATED –" not in Page(report_html(made.findings(simulated=False))).text

@@ -1,0 +1,44 @@
+"""The report's part about the front: every configuration that was measured, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tuner.domain.front import Front
+from tuner.export.report_facts import Figure, Table
+from tuner.export.report_proof import configuration, estimate
+
+
+def trial_list(trials: Sequence[int]) -> str:
+    """`3, 7, 12`, cut after eight."""
+    most = 8
+    shown = ", ".join(map(str, trials[:most]))
+    return shown if len(trials) <= most else f"{shown} and {len(trials) - most} more"
+
+
+def front_parts(front: Front) -> tuple[str | Table | Figure, ...]:
+    """The drawing, what it is made of, and the same as a table."""
+    told = (
+        "Median of all launches of a configuration, with 95 % intervals from launch to launch. What stands high after "
+        "a single launch is partly lucky; only a confirmation says what is real."
+    )
+    return Figure("front"), told, _table(front)
+
+
+def _table(front: Front) -> Table:
+    columns = [
+        "place",
+        "trials",
+        *(f"{goal.label} [{goal.metric.unit}]" for goal in front.goals),
+        "configuration",
+        "note",
+    ]
+    groups = (("front", front.members), ("beaten", front.beaten), ("over limit", front.infeasible))
+    rows = []
+    for place, standings in groups:
+        for standing in standings:
+            values = [estimate(value) for value in standing.values]
+            broken = "breaks " + ", ".join(standing.broken) if standing.broken else ""
+            note = "baseline" if standing.is_baseline else broken
+            rows.append((place, trial_list(standing.trials), *values, configuration(front, standing.candidate), note))
+    return Table(tuple(columns), tuple(rows), numbers=tuple(range(2, 2 + len(front.goals))))
