@@ -29,6 +29,11 @@ def make_model() -> ModuleType:
 
 
 @pytest.fixture(scope="session")
+def make_weights() -> ModuleType:
+    return load("make_weights.py")
+
+
+@pytest.fixture(scope="session")
 def dump_flags() -> ModuleType:
     return load("dump_flags.py")
 
