@@ -23,7 +23,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
-from benchmarks.loadgen import ENGINES, raise_priority
+from benchmarks.loadgen import raise_priority
+from benchmarks.loadgen_clients import ENGINES
 from tools.engines.setup import CHECKOUT
 
 MODEL = CHECKOUT / ".cache" / "models" / "mid"

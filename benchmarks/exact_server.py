@@ -4,11 +4,12 @@
 
 OpenAI-compatible streaming completions and chat on 127.0.0.1. Token k of a request is due `ttft + k · itl` after the
 request was read. `GET /log` gives, and `DELETE /log` forgets, one JSON line per finished request: `read_at` (monotonic
-seconds) and `stamps_ms`, when each token was written, in ms after that. A client's error is its report minus this log.
+seconds), `unread_ms`, the longest that the request can have lain unread, and `stamps_ms`, when each token was written,
+in ms after `read_at`. A client's error is its report minus this log.
 
 One thread around epoll, because event loops round timers to milliseconds: `select` waits to the microsecond. What
-arrives is stamped first and looked at when no token is due, every token is one prepared write, and the log is spelled out
-only when it is asked for: where all requests end together, whatever the end of one costs delays the end of the next.
+arrives is stamped first and looked at when no token is due, and every token is one prepared write. The log is spelled
+out when it is asked for: where all requests end together, whatever the end of one costs delays the end of the next.
 """
 
 import argparse
@@ -58,10 +59,15 @@ def token_event(*, chat: bool, last: bool) -> bytes:
 TOKENS = {chat: (token_event(chat=chat, last=False), token_event(chat=chat, last=True)) for chat in (False, True)}
 
 
-def log_line(entry: tuple[float, list[float]]) -> str:
+Entry = tuple[float, float, list[float]]
+"""A finished request: when it was read, how long it can have lain unread, when its tokens were written; seconds."""
+
+
+def log_line(entry: Entry) -> str:
     """A finished request in the log."""
-    read_at, stamps = entry
-    return json.dumps({"read_at": read_at, "stamps_ms": [round((at - read_at) * 1000, 4) for at in stamps]})
+    read_at, unread, stamps = entry
+    written = [round((at - read_at) * 1000, 4) for at in stamps]
+    return json.dumps({"read_at": read_at, "unread_ms": round(unread * 1000, 4), "stamps_ms": written})
 
 
 class Peer:
@@ -71,6 +77,7 @@ class Peer:
         self.sock = sock
         self.received = b""
         self.read_at = 0.0
+        self.unread = 0.0
         self.total = 0
         self.chat = False
         self.closing = b""
@@ -95,7 +102,8 @@ class ExactServer:
 
     def __init__(self, port: int, ttft_s: float, itl_s: float, tokens: int) -> None:
         self.ttft_s, self.itl_s, self.tokens = ttft_s, itl_s, tokens
-        self.log: list[tuple[float, list[float]]] = []
+        self.log: list[Entry] = []
+        self.looked_at = 0.0
         self.listener = socket.create_server(("127.0.0.1", port), backlog=4096)
         self.listener.setblocking(False)
         self.port: int = self.listener.getsockname()[1]
@@ -109,12 +117,13 @@ class ExactServer:
     def run(self) -> None:
         """Serve until interrupted."""
         while True:
-            self.wait()
+            before = self.wait()
+            self.looked_at = time.perf_counter()
             for descriptor, _ in self.epoll.poll(0):
                 if descriptor == self.listener.fileno():
                     self.accept()
                 else:
-                    self.read(self.peers[descriptor])
+                    self.read(self.peers[descriptor], before)
             now = time.perf_counter()
             for _ in range(WRITES_BETWEEN_READS):
                 if not self.due or self.due[0][0] > now:
@@ -126,13 +135,15 @@ class ExactServer:
             if self.fresh:
                 self.handle(self.fresh.popleft())
 
-    def wait(self) -> None:
-        """Sleep until something arrives or a token is due."""
+    def wait(self) -> float:
+        """Sleep until something arrives or a token is due; what is found then arrived after the returned instant."""
         if self.fresh:
-            return
+            return self.looked_at
         left = self.due[0][0] - time.perf_counter() if self.due else None
-        if left is None or left > 0:
-            select.select([self.epoll.fileno()], [], [], left)
+        if left is not None and left <= 0:
+            return self.looked_at
+        select.select([self.epoll.fileno()], [], [], left)
+        return time.perf_counter()
 
     def accept(self) -> None:
         """Take every waiting connection."""
@@ -146,8 +157,8 @@ class ExactServer:
             self.peers[sock.fileno()] = Peer(sock)
             self.epoll.register(sock, select.EPOLLIN)
 
-    def read(self, peer: Peer) -> None:
-        """Take what has arrived and stamp it; looked at later."""
+    def read(self, peer: Peer, before: float) -> None:
+        """Take what has arrived since then and stamp it; looked at later."""
         at = time.perf_counter()
         try:
             data = peer.sock.recv(READ_SIZE)
@@ -159,7 +170,7 @@ class ExactServer:
             self.drop(peer)
             return
         peer.received += data
-        peer.read_at = at
+        peer.read_at, peer.unread = at, at - before
         self.fresh.append(peer)
 
     def drop(self, peer: Peer) -> None:
@@ -232,7 +243,7 @@ class ExactServer:
             return
         peer.stamps.append(stamp)
         if last:
-            self.log.append((peer.read_at, peer.stamps))
+            self.log.append((peer.read_at, peer.unread, peer.stamps))
             peer.total = 0
 
 

@@ -12,7 +12,6 @@ The last line of the output is one JSON object.
 """
 
 import argparse
-import gzip
 import json
 import os
 import platform
@@ -26,38 +25,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from benchmarks.loadgen_clients import CLIENTS, MODEL, TOKENS, Report, installed
+from benchmarks.wakeup import wakeup_cost_us
 from tools.engines.setup import CHECKOUT
-from tuner.loadgen.record import RequestRecord
-from tuner.trial.measure_window import steady_window
 from tuner.trial.statistics import quantile
 
-TTFT_MS, ITL_MS, TOKENS, PROMPT_TOKENS = 50.0, 10.0, 128, 32
-ENGINES = CHECKOUT / ".engines"
-MODEL = CHECKOUT / ".cache" / "models" / "tiny"
-PEERS = ("vllm", "sglang", "aiperf", "guidellm")
+TTFT_MS, ITL_MS = 50.0, 10.0
+PEERS = tuple(name for name in CLIENTS if name != "tuner")
 LIMIT_S = 300
-
-
-def requests_for(level: int) -> int:
-    """Requests that a client sends at a level."""
-    return max(10, 3 * level)
-
-
-@dataclass(frozen=True)
-class Report:
-    """What a client says about itself and the server: milliseconds, tokens per second.
-
-    `itl_p99` is missing where a client reports means per request only; `cpu_us_per_chunk` where it reports no CPU.
-    """
-
-    ttft_p50: float
-    ttft_p99: float
-    itl_p99: float | None
-    tok_s: float
-    window: tuple[float, float] | None = None
-    cpu_us_per_chunk: float | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +61,7 @@ class Row:
     server_ttft_p50_ms: float
     server_ttft_p99_ms: float
     server_itl_p99_ms: float
+    server_unread_p99_ms: float
 
 
 class Server:
@@ -130,124 +109,6 @@ def server() -> Iterator[Server]:
         yield running
     finally:
         running.close()
-
-
-# -- clients: each is a command line and a way to read its report ----------------------------------------------------
-
-
-def ours(url: str, level: int, folder: Path) -> list[str]:
-    """`tuner bench`, whose window holds two requests per slot after one for ramp-up."""
-    words = f"bench {url} --model exact --levels {level} --repeats 1 --requests-per-slot 2 --warmup 1 --json"
-    lengths = f"--input-tokens {PROMPT_TOKENS} --output-tokens {TOKENS} --raw {folder} -o {folder / 'report.json'}"
-    return [str(Path(sys.executable).with_name("tuner")), *words.split(), *lengths.split()]
-
-
-def read_ours(level: int, folder: Path) -> Report:
-    """Our report, with the window from the raw records."""
-    found = json.loads((folder / "report.json").read_text())["levels"][0]
-    metrics = {row["metric"]: row["center"] for row in found["measurements"]}
-    with gzip.open(folder / f"requests-c{level}-r1.jsonl.gz", "rt") as lines:
-        records = [RequestRecord.from_json(line) for line in lines]
-    window = steady_window(records) if level > 1 else None
-    chunks = sum(len(record.offsets_us) for record in records)
-    return Report(
-        metrics["ttft_p50_ms"],
-        metrics["ttft_p99_ms"],
-        metrics["itl_p99_ms"],
-        metrics["output_tok_s"],
-        (window.start, window.end) if window else (min(r.sent_at for r in records), float("inf")),
-        found["client_cpu_share"] * found["duration_s"] * 1e6 / chunks,
-    )
-
-
-def vllm(url: str, level: int, folder: Path) -> list[str]:
-    """`vllm bench serve`."""
-    words = (
-        f"bench serve --backend openai --base-url {url} --model exact --tokenizer {MODEL} --dataset-name random "
-        f"--random-input-len {PROMPT_TOKENS} --random-output-len {TOKENS} --disable-tqdm "
-        f"--num-prompts {requests_for(level)} --max-concurrency {level} --ignore-eos "
-        f"--percentile-metrics ttft,itl --metric-percentiles 50,99 "
-        f"--save-result --result-dir {folder} --result-filename report.json"
-    )
-    return [str(ENGINES / "vllm" / "bin" / "vllm"), *words.split()]
-
-
-def sglang(url: str, level: int, folder: Path) -> list[str]:
-    """`sglang.bench_serving`."""
-    words = (
-        f"-m sglang.bench_serving --backend sglang-oai --base-url {url} --model {MODEL} --tokenizer {MODEL} "
-        f"--dataset-name random-ids --random-input-len {PROMPT_TOKENS} --random-output-len {TOKENS} "
-        f"--random-range-ratio 1 --num-prompts {requests_for(level)} --max-concurrency {level} --disable-tqdm "
-        f"--output-file {folder / 'report.json'}"
-    )
-    return [str(ENGINES / "sglang" / "bin" / "python"), *words.split()]
-
-
-def read_engine_bench(_level: int, folder: Path) -> Report:
-    """The result file that both engines' clients write."""
-    found = json.loads((folder / "report.json").read_text().splitlines()[-1])
-    keys = ("median_ttft_ms", "p99_ttft_ms", "p99_itl_ms", "output_throughput")
-    return Report(*(found[key] for key in keys))
-
-
-def aiperf(url: str, level: int, folder: Path) -> list[str]:
-    """aiperf."""
-    words = (
-        f"profile --model exact --url {url} --endpoint-type completions --streaming --concurrency {level} "
-        f"--request-count {requests_for(level)} --synthetic-input-tokens-mean {PROMPT_TOKENS} "
-        f"--output-tokens-mean {TOKENS} --tokenizer {MODEL} --artifact-dir {folder} --ui none "
-        f"--extra-inputs ignore_eos:true --use-server-token-count"
-    )
-    return [str(ENGINES / "peers" / "bin" / "aiperf"), *words.split()]
-
-
-def read_aiperf(_level: int, folder: Path) -> Report:
-    """aiperf's JSON export; its inter-token latency is a mean per request."""
-    found = json.loads(next(folder.rglob("profile_export_aiperf.json")).read_text())
-    ttft = found["time_to_first_token"]
-    return Report(ttft["p50"], ttft["p99"], None, found["output_token_throughput"]["avg"])
-
-
-def guidellm(url: str, level: int, folder: Path) -> list[str]:
-    """guidellm."""
-    return [
-        str(ENGINES / "peers" / "bin" / "guidellm"),
-        "run",
-        "--backend",
-        f"kind=openai_http,target={url},model=exact,request_format=/v1/completions",
-        "--tokenizer",
-        f"kind=huggingface_auto,model={MODEL}",
-        "--profile",
-        f"kind=concurrent,streams={level}",
-        "--constraint",
-        f"kind=max_requests,count={requests_for(level)}",
-        "--data",
-        f"kind=synthetic_text,prompt_tokens={PROMPT_TOKENS},output_tokens={TOKENS}",
-        "--output",
-        f"kind=json,path={folder / 'report.json'}",
-        "--disable-console",
-    ]
-
-
-def read_guidellm(_level: int, folder: Path) -> Report:
-    """guidellm's JSON; its inter-token latency is a mean per request."""
-    metrics = json.loads((folder / "report.json").read_text())["benchmarks"][0]["metrics"]
-    ttft = metrics["time_to_first_token_ms"]["successful"]
-    return Report(
-        ttft["percentiles"]["p50"],
-        ttft["percentiles"]["p99"],
-        None,
-        metrics["output_tokens_per_second"]["successful"]["mean"],
-    )
-
-
-CLIENTS = {
-    "tuner": (ours, read_ours),
-    "vllm": (vllm, read_engine_bench),
-    "sglang": (sglang, read_engine_bench),
-    "aiperf": (aiperf, read_aiperf),
-    "guidellm": (guidellm, read_guidellm),
-}
 
 
 # -- one run ---------------------------------------------------------------------------------------------------------
@@ -313,18 +174,8 @@ def compare(run: Run, level: int) -> Row:
         server_ttft_p50_ms=round(quantile(ttft, 0.5), 3),
         server_ttft_p99_ms=round(quantile(ttft, 0.99), 3),
         server_itl_p99_ms=round(quantile(gaps, 0.99), 3),
+        server_unread_p99_ms=round(quantile([entry["unread_ms"] for entry in inside], 0.99), 3),
     )
-
-
-def installed(name: str) -> bool:
-    """Whether a peer's environment is there."""
-    places = {
-        "vllm": ENGINES / "vllm" / "bin" / "vllm",
-        "sglang": ENGINES / "sglang" / "bin" / "python",
-        "aiperf": ENGINES / "peers" / "bin" / "aiperf",
-        "guidellm": ENGINES / "peers" / "bin" / "guidellm",
-    }
-    return name == "tuner" or places[name].exists()
 
 
 def show(name: str, level: int, row: Row, startup_s: float) -> None:
@@ -333,7 +184,8 @@ def show(name: str, level: int, row: Row, startup_s: float) -> None:
     print(
         f"{name:9} {level:>4} {row.ttft_p50_error_ms:>+9.2f} {row.ttft_p99_error_ms:>+9.2f} {itl:>9} "
         f"{row.tok_s_error_pct:>+8.2f} {row.cpu_us_per_chunk or 0:>9.1f} {row.command_cpu_s:>7.1f} {startup_s:>8.2f}   "
-        f"{row.server_ttft_p50_ms:.1f} / {row.server_ttft_p99_ms:.1f} / {row.server_itl_p99_ms:.1f}",
+        f"{row.server_ttft_p50_ms:.1f} / {row.server_ttft_p99_ms:.1f} / {row.server_itl_p99_ms:.1f} / "
+        f"{row.server_unread_p99_ms:.2f}",
         flush=True,
     )
 
@@ -355,16 +207,18 @@ def main() -> None:
         subprocess.run(
             [sys.executable, "tools/make_model.py", "--size", "tiny", "-o", str(MODEL)], cwd=CHECKOUT, check=True
         )
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    cores = f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores"
+    print(f"{cores}, load {os.getloadavg()[0]:.1f}, a wake-up costs {wakeup_cost_us():.0f} µs CPU")
     print("errors: client minus server; CPU per chunk: ours in the timed part, peers' over the whole command")
     print(
-        "client       C  TTFT p50       p99   ITL p99  tok/s %  µs/chunk   CPU s  start s   server: TTFT 50 / 99 / ITL"
+        "client       C  TTFT p50       p99   ITL p99  tok/s %  µs/chunk   CPU s  start s   "
+        "server: TTFT 50 / 99 / ITL 99 / unread 99"
     )
-    rows: dict[str, dict[str, dict[str, Any]]] = {}
-    startups: list[float] = []
+    rows: dict[str, dict[str, Any]] = {name: {} for name in ("tuner", *peers)}
+    startups: dict[str, list[float]] = {name: [] for name in rows}
     with server() as target:
         for level in levels:
-            for name in ("tuner", *peers):
+            for name in rows:
                 try:
                     run = run_client(name, level, target)
                 except (RuntimeError, subprocess.TimeoutExpired) as error:
@@ -372,11 +226,14 @@ def main() -> None:
                     continue
                 row = compare(run, level)
                 show(name, level, row, run.startup_s)
-                rows.setdefault(name, {})[f"c{level}"] = asdict(row)
-                if name == "tuner":
-                    startups.append(run.startup_s)
-    result = rows.pop("tuner") | {"startup_s": round(sorted(startups)[len(startups) // 2], 3), "peers": rows}
-    print(json.dumps(result))
+                rows[name][f"c{level}"] = asdict(row)
+                startups[name].append(run.startup_s)
+    print(f"load at the end {os.getloadavg()[0]:.1f}")
+    for name, found in startups.items():
+        rows[name]["startup_s"] = round(median(found), 3) if found else None
+    print(json.dumps(rows.pop("tuner") | {"peers": rows}))
+    if len(startups["tuner"]) < len(levels):
+        sys.exit("our own client failed at a level")
 
 
 if __name__ == "__main__":
