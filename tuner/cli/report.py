@@ -100,16 +100,14 @@ def findings_of(store: Store, name: str) -> Findings:
 
 
 def _ablation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Ablation | None:
-    """The ablation of the configuration that differs most from its baseline among those launched for one."""
-    from tuner.domain.trial import Purpose
-    from tuner.study.ablate import AblationPlan
+    """The study's last ablation."""
+    from tuner.study.ablate import AblationPlan, taken_apart
     from tuner.study.summary import baselines_of
 
     baselines = baselines_of(attempts)
-    taken_apart = [a.candidate for a in attempts if a.purpose is Purpose.ABLATE and a.candidate.engine in baselines]
-    if not taken_apart:
+    winner = taken_apart(attempts, baselines)
+    if winner is None:
         return None
-    winner = max(taken_apart, key=lambda candidate: len(candidate.differs_from(baselines[candidate.engine])))
     plan = AblationPlan.as_launched(record, baseline=baselines[winner.engine], winner=winner, attempts=attempts)
     return plan.result(attempts)
 

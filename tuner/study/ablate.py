@@ -8,7 +8,7 @@ into the baseline one by one, the most telling first, since an effect may depend
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
@@ -273,6 +273,21 @@ class AblateAgenda:
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
         """See `tuner.study.launches.Agenda.next`."""
         return self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
+
+
+def taken_apart(attempts: Sequence[AttemptRecord], baselines: Mapping[str, Candidate]) -> Candidate | None:
+    """The winner of a study's last ablation; None when there was none.
+
+    Every round of an ablation holds both of its ends, and everything else lies between them.
+
+    Args:
+        attempts: all of the study.
+        baselines: engine → baseline.
+    """
+    launches = [a for a in attempts if a.purpose is Purpose.ABLATE and a.block is not None]
+    last = max((in_block(a) for a in launches), default=None)
+    arms = [a.candidate for a in launches if a.block == last and a.candidate.engine in baselines]
+    return max(arms, key=lambda c: len(c.differs_from(baselines[c.engine])), default=None)
 
 
 def _failed(series: Sequence[AttemptRecord], candidate: Candidate) -> bool:

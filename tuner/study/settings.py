@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.space import Space
+from tuner.domain.space import Rule, Space
 from tuner.errors import StudyError
+
+_MOST_BOUND = 3
+"""So many settings are tried together: rules bind two or three, and larger sets are too many to try."""
 
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Knobs that can only change together: one, or a switch and what it switches on or off.
+    """Knobs that can only change together: one, a switch and what it switches on or off, or what rules bind.
 
     Attributes:
         knobs: their names, in the space's order.
@@ -31,7 +35,7 @@ class Setting:
 
 
 def settings_between(space: Space, baseline: Candidate, winner: Candidate) -> tuple[Setting, ...]:
-    """The settings that differ, each as small as the conditions of the space allow.
+    """The settings that differ, each as small as the conditions and rules of the space allow.
 
     Raises:
         StudyError: when nothing differs, or the two run different engines.
@@ -44,6 +48,7 @@ def settings_between(space: Space, baseline: Candidate, winner: Candidate) -> tu
     knobs = space.knobs_of(winner.engine)
     while True:
         joined = next((found for g in groups if (found := _joined(space, baseline, winner, g, groups))), None)
+        joined = joined or _bound(space, baseline, winner, groups)
         if joined is None:
             break
         groups = [g for g in groups if not g & joined] + [joined]
@@ -65,6 +70,21 @@ def _joined(
     return whole if whole != group else None
 
 
+def _bound(space: Space, baseline: Candidate, winner: Candidate, groups: Sequence[set[str]]) -> set[str] | None:
+    """The fewest groups that rules of the space allow to be taken out together, and none of them alone."""
+
+    def forbidden(group: set[str]) -> bool:
+        return _broken_rule(space, mixed(space, winner, baseline, group)) is not None
+
+    alone = [group for group in groups if forbidden(group)]
+    unions = (set().union(*some) for size in range(2, _MOST_BOUND + 1) for some in combinations(alone, size))
+    return next((union for union in unions if not forbidden(union)), None)
+
+
+def _broken_rule(space: Space, candidate: Candidate) -> Rule | None:
+    return next(space.broken_rules(candidate.engine, candidate.values), None)
+
+
 def _in(name: str, groups: Iterable[set[str]]) -> bool:
     return any(name in group for group in groups)
 
@@ -82,7 +102,7 @@ def mixed(space: Space, base: Candidate, other: Candidate, knobs: Iterable[str])
 
 def _setting(space: Space, baseline: Candidate, winner: Candidate, group: tuple[str, ...]) -> Setting:
     without = mixed(space, winner, baseline, group)
-    rule = next(space.broken_rules(winner.engine, without.values), None)
+    rule = _broken_rule(space, without)
     if rule is not None:
         return Setting(group, None, f"cannot be left out alone: {rule.because or rule.forbid}")
     return Setting(group, without)

@@ -14,7 +14,7 @@ from tuner.domain.proof import Ablation, AblationKind, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
-from tuner.study.ablate import AblationPlan
+from tuner.study.ablate import AblationPlan, taken_apart
 from tuner.study.launches import Done
 
 KNOBS = ("steps", "quiet", "inert")
@@ -150,3 +150,15 @@ def test_launches_of_an_ablation_that_was_stopped_do_not_pass_for_a_whole_one(bl
     found = launches(steps_alone, rounds=3, blocks=blocks)
     record = replace(records.study("hand"), space=SPACE)
     assert not AblationPlan.as_launched(record, baseline=BASELINE, winner=WINNER, attempts=found).result(found).complete
+
+
+def test_the_last_ablation_counts_whatever_an_earlier_one_took_apart() -> None:
+    baselines = {"simulated": BASELINE}
+    first = launches(steps_alone)
+    assert taken_apart(first, baselines) == WINNER
+    smaller = config("steps", "quiet")
+    later = [
+        replace(a, id=a.id + len(first), block=a.block and a.block + 50) for a in launches(steps_alone, winner=smaller)
+    ]
+    assert taken_apart([*first, *later], baselines) == smaller
+    assert taken_apart(first[:1], baselines) is None

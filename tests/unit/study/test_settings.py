@@ -66,6 +66,29 @@ def test_a_setting_that_a_rule_forbids_to_leave_out_says_so() -> None:
     assert "they do not fit" in found[0].note
 
 
+def test_settings_that_rules_allow_together_only_are_one_setting() -> None:
+    rules = [{"forbid": "plain == 2 and other != 2"}, {"forbid": "plain != 2 and other == 2"}]
+    baseline, winner = candidate(switch=True, child="x"), candidate(plain=2, other=2)
+    found = settings_between(space(rules=rules), candidate(), winner)
+    assert [(setting.name, setting.without) for setting in found] == [("plain + other", candidate())]
+    assert names(baseline, candidate(switch=True, child="y", plain=3), rules=rules) == ["plain", "child"]
+
+
+def test_three_settings_may_be_bound_together() -> None:
+    knobs = {name: {"values": [1, 2], "flag": f"--{name}"} for name in ("a", "b", "c", "free")}
+    pairs = [("a", "b"), ("b", "c"), ("c", "a")]
+    bound = Space.model_validate(
+        {
+            "name": "s",
+            "model": "m",
+            "engines": {"e": {"knobs": knobs}},
+            "rules": [{"forbid": f"{one} == 2 and {other} == 1"} for one, other in pairs],
+        }
+    )
+    low, high = (Candidate.of(bound, "e", dict.fromkeys(knobs, value)) for value in (1, 2))
+    assert [setting.name for setting in settings_between(bound, low, high)] == ["a + b + c", "free"]
+
+
 def test_the_baseline_itself_has_nothing_to_take_apart() -> None:
     with pytest.raises(StudyError, match="baseline itself"):
         settings_between(space(), candidate(), candidate())
