@@ -21,6 +21,10 @@ COLUMNS = (
     "repeats",
     "samples",
     "valid",
+    "prompt_tokens",
+    "cached_share",
+    "client_cpu_share",
+    "client_lag_ms",
     "warnings",
 )
 
@@ -33,6 +37,10 @@ def rows(levels: Sequence[LevelResult]) -> list[dict[str, object]]:
             "level": level.level,
             "rate": level.rate,
             "valid": level.valid,
+            "prompt_tokens": level.prompt_tokens,
+            "cached_share": level.cached_share,
+            "client_cpu_share": level.client_cpu_share,
+            "client_lag_ms": level.client_lag_ms,
             "warnings": " ".join(level.warnings),
         }
         if not level.measurements:

@@ -14,9 +14,10 @@ from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.domain.trial import Purpose
 from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
-from tuner.errors import StudyError
-from tuner.export.base import export_of, numbers_of
+from tuner.export.base import numbers_of
+from tuner.export.report_commands import command_parts
 from tuner.export.report_facts import (
+    Code,
     Figure,
     Table,
     activity_table,
@@ -36,7 +37,6 @@ from tuner.export.report_proof import (
     percent,
     standing_of,
 )
-from tuner.export.script import script
 from tuner.export.standings import front_of
 
 MOST_FINALISTS = 4
@@ -61,14 +61,6 @@ class Findings:
     confirmation: Confirmation | None = None
     ablation: Ablation | None = None
     probe: ProbeReport | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Code:
-    """Text to be shown letter by letter."""
-
-    title: str
-    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,7 +249,7 @@ def _sections(
         yield Section("Warnings", (_caution_table(findings.cautions),))
     if findings.confirmation is not None:
         yield Section("Confirmation", tuple(confirmation_parts(front, findings.confirmation)))
-    yield Section("Front", front_parts(front))
+    yield Section("Front", front_parts(front, chosen))
     if findings.ablation is not None:
         yield Section("What each setting contributes", tuple(ablation_parts(front, findings.ablation)))
     if curves:
@@ -270,7 +262,9 @@ def _sections(
     if findings.probe is not None:
         yield Section("All-reduce probe", probe_parts(findings.probe))
     yield Section("Machine", (machine_table(attempts), conditions_table(attempts, finalists)))
-    yield Section("Commands", tuple(_commands(findings, front, chosen)))
+    yield Section(
+        "Commands", tuple(command_parts(findings.study, findings.attempts, front, chosen, findings.confirmation))
+    )
 
 
 def _caution_table(cautions: Sequence[Caution]) -> Table:
@@ -279,16 +273,3 @@ def _caution_table(cautions: Sequence[Caution]) -> Table:
         for c in cautions
     ]
     return Table(("code", "what was seen", "what to do", "trials"), tuple(rows))
-
-
-def _commands(findings: Findings, front: Front, chosen: Standing | None) -> Iterator[Code]:
-    wanted = [("The chosen configuration", chosen), ("The baseline", front.baseline)]
-    for title, standing in wanted:
-        if standing is None or (title == "The baseline" and standing is chosen):
-            continue
-        try:
-            text = script(export_of(findings.study, findings.attempts, str(standing.trial), findings.confirmation))
-        except StudyError as error:
-            text = f"# {error.message}\n"
-        yield Code(f"{title} (trial {standing.trial})", text)
-    yield Code("The space", findings.study.space_text)

@@ -29,6 +29,14 @@ class Figure:
 
 
 @dataclass(frozen=True, slots=True)
+class Code:
+    """Text to be shown letter by letter."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows of text; `numbers` are the columns to be set flush right; `empty` is said when there is no row."""
 

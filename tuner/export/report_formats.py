@@ -11,8 +11,8 @@ from markupsafe import Markup
 
 from tuner.domain.measurement import Measured
 from tuner.domain.study import AttemptRecord
-from tuner.export.report import Code, Findings, Report, Section, report_of
-from tuner.export.report_facts import Figure, Table
+from tuner.export.report import Findings, Report, Section, report_of
+from tuner.export.report_facts import Code, Figure, Table
 from tuner.export.templates import render_html
 
 COLUMNS = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.domain.front import Front
+from tuner.domain.front import Front, Standing
 from tuner.export.report_facts import Figure, Table
 from tuner.export.report_proof import configuration, estimate
 
@@ -16,16 +16,16 @@ def trial_list(trials: Sequence[int]) -> str:
     return shown if len(trials) <= most else f"{shown} and {len(trials) - most} more"
 
 
-def front_parts(front: Front) -> tuple[str | Table | Figure, ...]:
+def front_parts(front: Front, chosen: Standing | None) -> tuple[str | Table | Figure, ...]:
     """The drawing, what it is made of, and the same as a table."""
     told = (
         "Median of all launches of a configuration, with 95 % intervals from launch to launch. What stands high after "
         "a single launch is partly lucky; only a confirmation says what is real."
     )
-    return Figure("front"), told, _table(front)
+    return Figure("front"), told, _table(front, chosen)
 
 
-def _table(front: Front) -> Table:
+def _table(front: Front, chosen: Standing | None) -> Table:
     columns = [
         "place",
         "trials",
@@ -38,7 +38,11 @@ def _table(front: Front) -> Table:
     for place, standings in groups:
         for standing in standings:
             values = [estimate(value) for value in standing.values]
-            broken = "breaks " + ", ".join(standing.broken) if standing.broken else ""
-            note = "baseline" if standing.is_baseline else broken
+            said = (
+                "chosen" if standing is chosen else "",
+                "baseline" if standing.is_baseline else "",
+                "breaks " + ", ".join(standing.broken) if standing.broken else "",
+            )
+            note = ", ".join(filter(None, said))
             rows.append((place, trial_list(standing.trials), *values, configuration(front, standing.candidate), note))
     return Table(tuple(columns), tuple(rows), numbers=tuple(range(2, 2 + len(front.goals))))

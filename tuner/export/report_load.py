@@ -63,8 +63,8 @@ def curves_of(
 def load_words(curves: Sequence[Curve]) -> str:
     """What the curves are made of."""
     confirmed = [curve.name for curve in curves if curve.confirmed]
-    text = "Median launch of each configuration, with 95 % intervals from launch to launch."
-    return f"{text} {', '.join(confirmed)}: the confirmation's launches alone." if confirmed else text
+    text = "Mean over launches, with 95 % intervals from launch to launch"
+    return f"{text}; of {' and '.join(confirmed)} the confirmation's launches alone." if confirmed else f"{text}."
 
 
 def load_table(curves: Sequence[Curve]) -> Table:

@@ -8,17 +8,19 @@ from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
-from plotly.subplots import make_subplots
 
 from tuner.domain.front import Estimate, Front, Standing
+from tuner.domain.measurement import Metric
 from tuner.domain.proof import Ablation, AblationKind
 from tuner.domain.space import Objective
 from tuner.domain.values import spell
 from tuner.export.report_load import SHOWN, Curve
 
 _BLUE, _ORANGE, _GREY, _RED, _GREEN, _PURPLE = "#2563eb", "#d97706", "#9ca3af", "#dc2626", "#059669", "#7c3aed"
+_FONT = 13
 _LINES = (_ORANGE, _BLUE, _GREEN, _PURPLE)
-_CONFIG: Mapping[str, Any] = {"displaylogo": False, "responsive": True}
+# Without the row of buttons, which would hide the legend on a narrow screen: dragging zooms, a double click ends it.
+_CONFIG: Mapping[str, Any] = {"displayModeBar": False, "responsive": True}
 
 
 def plotly_js() -> str:
@@ -35,12 +37,14 @@ def _span(values: Sequence[Estimate]) -> list[float]:
     return [max(down, low - room) - 0.05 * room, min(up, high + room) + 0.05 * room]
 
 
-def _html(figure: go.Figure, name: str, height: int, *, top: int = 48) -> str:
+def _html(figure: go.Figure, name: str, height: int) -> str:
+    figure.update_xaxes(title_font_size=_FONT, automargin=True)
+    figure.update_yaxes(title_font_size=_FONT, automargin=True)
     figure.update_layout(
         template="plotly_white",
         height=height,
-        margin={"l": 64, "r": 24, "t": top, "b": 56},
-        font={"family": "system-ui, sans-serif", "size": 13},
+        margin={"l": 56, "r": 16, "t": 48, "b": 56},
+        font={"family": "system-ui, sans-serif", "size": _FONT},
         legend={"orientation": "h", "yanchor": "top", "yref": "container", "y": 1, "xanchor": "left", "x": 0},
         hoverlabel={"align": "left"},
     )
@@ -128,7 +132,7 @@ def _axes(goals: Sequence[Objective]) -> tuple[int, int] | None:
 
 
 def _title(goal: Objective) -> str:
-    name = goal.name.replace("_", " ") + ": " if goal.name else ""
+    name = goal.name.replace("_", " ") + "<br>" if goal.name else ""
     return f"{name}{goal.metric.value} at C={goal.level} [{goal.metric.unit}]"
 
 
@@ -167,34 +171,37 @@ def ablation_figure(found: Ablation) -> str | None:
 
 
 def load_figure(curves: Sequence[Curve]) -> str | None:
-    """Throughput and latencies against concurrency, one line per finalist; None when no level has a number."""
-    figure = make_subplots(rows=1, cols=len(SHOWN), subplot_titles=tuple(SHOWN.values()), horizontal_spacing=0.07)
-    seen: dict[int, list[Estimate]] = {}
+    """Throughput and latencies against concurrency, each in a drawing of its own; None when no level has a number."""
+    drawn = "".join(_load_panel(curves, metric, title) for metric, title in SHOWN.items())
+    return f'<div id="figure-load" class="panels">{drawn}</div>' if drawn else None
+
+
+def _load_panel(curves: Sequence[Curve], metric: Metric, title: str) -> str:
+    """One metric, one line per configuration; empty when none has a number."""
+    figure = go.Figure()
+    seen: list[Estimate] = []
     for curve, color in zip(curves, _LINES, strict=False):
-        for column, metric in enumerate(SHOWN, start=1):
-            points = curve.points.get(metric)
-            if not points:
-                continue
-            seen.setdefault(column, []).extend(points.values())
-            figure.add_trace(
-                go.Scatter(
-                    x=list(points),
-                    y=[value.center for value in points.values()],
-                    error_y=_bars(list(points.values())),
-                    mode="lines+markers",
-                    line={"color": color},
-                    name=curve.name,
-                    legendgroup=curve.name,
-                    showlegend=column == 1,
-                    hovertemplate="C=%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
-                ),
-                row=1,
-                col=column,
+        points = curve.points.get(metric)
+        if not points:
+            continue
+        seen += points.values()
+        figure.add_trace(
+            go.Scatter(
+                x=list(points),
+                y=[value.center for value in points.values()],
+                error_y=_bars(list(points.values())),
+                mode="lines+markers",
+                line={"color": color},
+                name=curve.name,
+                showlegend=True,
+                hovertemplate="C=%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
             )
+        )
+    if not seen:
+        return ""
     figure.update_xaxes(title_text="requests at once", type="log", **_ticks(curves))
-    for column, values in seen.items():
-        figure.update_yaxes(range=[0, _span(values)[1]], row=1, col=column)
-    return _html(figure, "load", 400, top=76) if seen else None
+    figure.update_yaxes(title_text=title, range=[0, _span(seen)[1]])
+    return _html(figure, f"load-{metric.value}", 360)
 
 
 def _ticks(curves: Sequence[Curve]) -> dict[str, Any]:

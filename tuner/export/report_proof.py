@@ -46,7 +46,7 @@ def chance(probability: float) -> str:
 def estimate(value: Estimate) -> str:
     """`2,320 ±12`, with the larger half of the interval; the centre alone without one."""
     half = max(value.below, value.above)
-    digits = f"{half:.2g}" if half < 10 else readable(half)
+    digits = f"{half:.2g}" if half < 1 else f"{half:,.1f}" if half < 1000 else readable(half)
     return f"{readable(value.center)} ±{digits}" if half else readable(value.center)
 
 
@@ -61,24 +61,29 @@ def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Tabl
     """Baseline and finalists with their effects, and the engines side by side where there are several."""
     yield (
         f"{found.rounds} rounds, each launching every configuration once in random order; effects against the baseline "
-        f"with 95 % intervals over these launches. A difference of {found.asked * 100:.3g} % was asked for; 'smallest' "
-        "is what so many launches with this noise show with 80 % power."
+        f"with 95 % intervals over these launches. {found.asked * 100:.3g} % was asked for; 'would show' says "
+        "which one so many launches with this noise show (80 % power)."
     )
     rows = []
     for arm in found.arms:
         name, launches = _name(front, arm), f"{arm.launches} ({', '.join(map(str, arm.trials))})"
         for index, goal in enumerate(front.goals):
             value = arm.values[index] if index < len(arm.values) else None
-            shown = "–" if value is None else f"{estimate(value)} {goal.metric.unit}"
+            shown = "–" if value is None else estimate(value)
             effect = arm.effects[index] if index < len(arm.effects) else None
             change, finding = _effect(effect) if effect is not None else ("", "baseline")
             better = "" if effect is None or effect.better is None else chance(effect.better)
             smallest = "" if effect is None or effect.smallest is None else f"{effect.smallest * 100:.1f} %"
             about = (name, configuration(front, arm.candidate), launches) if index == 0 else ("", "", "")
-            note = _arm_note(front, found, arm) if index == 0 else ""
-            rows.append((*about, goal.label, shown, change, better, smallest, finding, note))
-    columns = ("trial", "configuration", "launches (trials)", "objective", "value", "effect")
-    yield Table((*columns, "P(better)", "smallest", "finding", "note"), tuple(rows), numbers=(4, 5, 6, 7))
+            label = f"{goal.label} [{goal.metric.unit}]"
+            rows.append((*about, label, shown, change, finding, better, smallest))
+    columns = ("trial", "configuration", "launches (trials)", "objective", "value", "effect", "finding")
+    yield Table((*columns, "P(better)", "would show"), tuple(rows), numbers=(4, 5, 7, 8))
+    yield " ".join(
+        f"{'Baseline' if arm.is_baseline else f'Trial {_name(front, arm)}'}: {said}."
+        for arm in found.arms
+        if (said := _said(front, found, arm))
+    )
     if found.engines:
         yield "Engines side by side, each with its own best configuration."
         sides = [
@@ -100,7 +105,7 @@ def _name(front: Front, arm: ArmResult) -> str:
     return str(arm.trial if standing is None else standing.trial)
 
 
-def _arm_note(front: Front, found: Confirmation, arm: ArmResult) -> str:
+def _said(front: Front, found: Confirmation, arm: ArmResult) -> str:
     """Why it was chosen, or could not be."""
     said = ["chosen"] if arm is found.chosen else []
     if arm.failures:

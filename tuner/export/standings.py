@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.domain.front import Estimate, Front, Standing
@@ -91,9 +91,13 @@ def _pooled_noise(launches: Mapping[str, Sequence[AttemptRecord]], at: MetricAt)
     return LaunchNoise(math.sqrt(squares / df), df) if df >= _ENOUGH_TO_POOL else None
 
 
-def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimate:
-    """The median launch, with an interval from launch-to-launch noise where it is known, else from within a launch."""
-    center = statistics.median(row.center for row in rows)
+def _estimate(
+    rows: Sequence[Measurement],
+    noise: LaunchNoise | None,
+    middle_of: Callable[[Iterable[float]], float] = statistics.median,
+) -> Estimate:
+    """The middle launch, with an interval from launch-to-launch noise where it is known, else from within a launch."""
+    center = middle_of(row.center for row in rows)
     if noise is not None and center > 0:
         half = t_quantile(0.5 + CONFIDENCE / 2, noise.df) * noise.deviation / math.sqrt(len(rows))
         low, high = center * math.exp(-half), center * math.exp(half)
@@ -105,7 +109,7 @@ def _estimate(rows: Sequence[Measurement], noise: LaunchNoise | None) -> Estimat
 def estimates_by_level(
     group: Sequence[AttemptRecord], metric: Metric, launches: Mapping[str, Sequence[AttemptRecord]]
 ) -> Mapping[int, Estimate]:
-    """Concurrency → estimate of a metric over some launches of one configuration, ascending.
+    """Concurrency → estimate (geometric mean) of a metric over some launches of one configuration, ascending.
 
     Args:
         group: measured launches of the configuration.
@@ -114,7 +118,16 @@ def estimates_by_level(
     """
     levels = sorted({level.level for a in group for level in _measured(a).levels if level.rate is None})
     found = {level: rows for level in levels if (rows := _rows(group, (metric, level)))}
-    return {level: _estimate(rows, _pooled_noise(launches, (metric, level))) for level, rows in found.items()}
+    return {
+        level: _estimate(rows, _pooled_noise(launches, (metric, level)), geometric_mean)
+        for level, rows in found.items()
+    }
+
+
+def geometric_mean(values: Iterable[float]) -> float:
+    """Of values that scatter by factors; the ratio of two is what comparisons of logarithms find. 0 where one is."""
+    known = list(values)
+    return math.exp(statistics.fmean(map(math.log, known))) if all(value > 0 for value in known) else 0.0
 
 
 def _broken(

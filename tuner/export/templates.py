@@ -41,7 +41,13 @@ def _environment(engine: str, *, escape: bool = False) -> jinja2.Environment:
     )
     environment.filters["one_line"] = one_line
     environment.filters["spelled"] = spell
+    environment.filters["unbroken"] = _unbroken
     return environment
+
+
+def _unbroken(text: str) -> str:
+    """The text with a blank before `%` where no line may end."""
+    return text.replace(" %", "\N{NO-BREAK SPACE}%")
 
 
 def one_line(text: object) -> str:

@@ -227,7 +227,10 @@ class SeriesResults:
         return not wide.contains(0.0) or (usual.low > -self._asked and usual.high < self._asked)
 
     def values(self, candidate: Candidate) -> tuple[Estimate | None, ...]:
-        """Per objective the median launch, with an interval from the noise that all arms of the series show."""
+        """Per objective the geometric mean over launches, with an interval from the noise that all arms show.
+
+        Effects are differences of logarithms: where no launch is missing, they are the ratios of these means.
+        """
         return tuple(self._estimate(goal, candidate) for goal in self._space.goals)
 
     def _estimate(self, goal: Objective, candidate: Candidate) -> Estimate | None:
@@ -235,7 +238,7 @@ class SeriesResults:
         own = [launch.value for launch in rounds.launches if launch.arm == candidate.fingerprint]
         if not own:
             return None
-        center = statistics.median(own)
+        center = math.exp(statistics.fmean(map(math.log, own)))
         if rounds.df < 1:
             return Estimate(center, launches=len(own))
         half = t_quantile(0.5 + CONFIDENCE / 2, rounds.df) * rounds.deviation / math.sqrt(len(own))

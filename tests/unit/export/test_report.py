@@ -153,10 +153,19 @@ def test_no_number_of_launches_makes_a_gain_certain() -> None:
     assert "| < 0.1 % |" in text
 
 
+def test_the_command_is_told_without_what_the_report_says_elsewhere() -> None:
+    text = table_of(made.findings(), "Commands")
+    chosen = text.split("### The chosen configuration (trial 5)")[1].split("### The baseline (trial 0)")[0]
+    assert chosen.strip().startswith("```\n#!/usr/bin/env bash\n\nset -euo pipefail")
+    assert 'exec env -i "${server_env[@]}" "${server[@]}" "$@"' in chosen
+    assert "recorded:" not in chosen
+    assert "`tuner export night --pick 5 -o serve.sh`" in text
+
+
 def test_load_is_told_as_numbers_too_and_of_the_confirmation_s_launches_alone() -> None:
     confirmed = table_of(made.findings(), "Load")
     assert "| trial 5 | 3 | 128 | 2,322 ±" in confirmed
-    assert "baseline, trial 5: the confirmation's launches alone" in confirmed
+    assert "; of baseline and trial 5 the confirmation's launches alone." in confirmed
     searched = table_of(replace(made.findings(), confirmation=None), "Load")
     assert "| trial 5 | 4 | 128 | 2,322 ±" in searched
     assert "the confirmation's launches alone" not in searched

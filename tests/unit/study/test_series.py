@@ -66,3 +66,13 @@ def test_warm_launches_tell_nothing_of_plain_ones() -> None:
     assert estimate == pytest.approx(effect_of(study())[0])
     assert half > 1
     assert finding is Finding.NOISE
+
+
+def test_values_of_whole_rounds_stand_in_the_ratio_that_the_effect_says() -> None:
+    found = confirmation_of(SPACE, study(), {"simulated": BASELINE})
+    assert found is not None
+    base, other = (arm.values[0] for arm in found.arms)
+    assert base is not None
+    assert other is not None
+    assert found.arms[1].effects[0].change == pytest.approx(other.center / base.center - 1)
+    assert base.center == pytest.approx(math.sqrt(32.1 * 32.5))
