@@ -18,6 +18,7 @@ _BEARER = re.compile(r"(?i)(?P<head>\bbearer\s+)[A-Za-z0-9._~+/=-]+")
 _KNOWN = re.compile(r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,})")
 # `NAME=value`, `name: value`, `"name": "value"`, `--name value`, the value in quotes or not.
 # Harmless are measurements and counts: "ITL per token: 12", and `#cached-token: 0` in SGLang's log.
+_NOTHING = frozenset({"null", "none", "true", "false"})
 _ASSIGNMENT = re.compile(
     rf"(?i)(?<!per )(?<![#A-Z0-9_-])(?P<name>[A-Z0-9_-]*(?:{_ALWAYS}|token)[A-Z0-9_-]*)"
     r"(?P<sep>['\"]?\s*[=:]\s*|(?<=[A-Z0-9])\s+)"
@@ -42,10 +43,32 @@ def _hide_value(match: re.Match[str]) -> str:
     follows = match["sep"].isspace()
     if not is_secret_name(match["name"]) or (follows and not match["name"].startswith("--")):
         return match[0]
+    if match["value"].lower() in _NOTHING:
+        return match[0]
     if follows and match["value"].startswith("-"):
         return match[0]  # a switch; the next flag is not its value
     quote = match["quote"] or ""
     return f"{match['name']}{match['sep']}{quote}{HIDDEN}{quote}"
+
+
+def redact_tree(value: object, name: str = "") -> object:
+    """A copy of what JSON can hold: values of secret names are hidden, except null, true and false; texts are redacted.
+
+    Args:
+        value: any of it.
+        name: under which it stands.
+    """
+    if value is None or isinstance(value, bool):
+        return value
+    if is_secret_name(name):
+        return HIDDEN
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, Mapping):
+        return {key: redact_tree(one, str(key)) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_tree(one) for one in value]
+    return value
 
 
 def redact_env(env: Mapping[str, str]) -> dict[str, str]:

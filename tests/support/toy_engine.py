@@ -1,5 +1,6 @@
 """An engine in one file, for warm launches: what it sees of argv, environment, folder, streams and chance, as JSON."""
 
+import gc
 import json
 import os
 import random
@@ -43,6 +44,7 @@ def descriptors() -> list[str]:
 
 def main() -> None:
     print("chance", random.random(), flush=True)
+    print("frozen", gc.get_freeze_count(), flush=True)
     print("view", json.dumps(view()), flush=True)
     if "worker" in sys.argv:
         import multiprocessing

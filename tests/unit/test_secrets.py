@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.secrets import is_secret_name, redact, redact_env
+from tuner.secrets import is_secret_name, redact, redact_env, redact_tree
 
 SECRET_NAMES = ["HF_TOKEN", "--hf-token", "token", "GITHUB_TOKEN", "AUTH_TOKEN_2", "--api-key", "--admin-api-key",
                 "OPENAI_API_KEY", "apikey", "PGPASSWORD", "passwd", "--ssl-keyfile-password", "AWS_SECRET_ACCESS_KEY",
@@ -58,6 +58,7 @@ def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
         "serve --disable-api-key --port 30000",
         "http://127.0.0.1:30000/health",
         "ITL per token: 12 ms",
+        '{"hf_token": null, "api_key": None}',
     ],
 )
 def test_harmless_texts_stay_as_they_are(text: str) -> None:
@@ -72,3 +73,22 @@ def test_hiding_twice_changes_nothing_more() -> None:
 def test_an_environment_keeps_its_names() -> None:
     env = {"HF_TOKEN": "abc", "NCCL_PROTO": "LL", "PROXY": "http://joe:abc@proxy"}
     assert redact_env(env) == {"HF_TOKEN": "***", "NCCL_PROTO": "LL", "PROXY": "http://joe:***@proxy"}
+
+
+def test_what_json_holds_stays_json_and_loses_its_secrets() -> None:
+    given = {
+        "hf_token": None,
+        "api_key": "abc",
+        "auth_token": 123,
+        "nested": [{"password": ["abc"], "url": "http://joe:abc@proxy"}],
+        "max_tokens": 7,
+        "enable_secret": False,
+    }
+    assert redact_tree(given) == {
+        "hf_token": None,
+        "api_key": "***",
+        "auth_token": "***",
+        "nested": [{"password": "***", "url": "http://joe:***@proxy"}],
+        "max_tokens": 7,
+        "enable_secret": False,
+    }

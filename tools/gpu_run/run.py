@@ -1,6 +1,7 @@
-"""The whole product on real GPUs, start to end: doctor, study, front, export, and the exported server measured again.
+"""The whole product on real GPUs: doctor, probe, study, confirm, ablate, report, export, the exported server again.
 
-    python tools/gpu_run/run.py --work runs/gpu                      # with `tuner` and `vllm` on PATH
+    python tools/gpu_run/run.py --work runs/gpu                      # with `tuner` and the engine on PATH
+    python tools/gpu_run/run.py --work runs/gpu --steps confirm,ablate,report    # some of the steps, on the same study
     python tools/gpu_run/run.py --work runs/gpu --collect results    # small raw results, also while it runs
 
 Every step leaves its output, its exit code and its seconds under the work folder; a step that fails does not stop those
@@ -14,33 +15,35 @@ import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDY = "gpu"
 DONE = "done.json"
 STEPS = "steps.jsonl"
 _PICKS = ("single-stream", "throughput")
 _LOG_LIMIT = 2_000_000
 _PORT = 18790
 _SERVER_START_S = 400.0
+_SERIES_S = 7200.0
+STEPS_IN_ORDER = ("machine", "model", "probe", "study", "confirm", "ablate", "knobs", "report", "export")
 
 
 class Run:
     """One run in one work folder."""
 
-    def __init__(self, work: Path, tuner: Sequence[str], space: str) -> None:
-        self.work = work
-        self._tuner = tuple(tuner)
-        self._space = space
-        self._storage = f"sqlite:///{work / 'study.db'}"
-        self._env = {**os.environ, "TUNER_RUNS": str(work / "runs"), "TUNER_STORAGE": self._storage}
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.work: Path = options.work
+        self._storage = f"sqlite:///{self.work / 'study.db'}"
+        self._env = {**os.environ, "TUNER_RUNS": str(self.work / "runs"), "TUNER_STORAGE": self._storage}
 
     def step(self, name: str, command: Sequence[str], *, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
         """Run a command; its standard output goes to NAME.json, the rest to NAME.log."""
@@ -58,7 +61,7 @@ class Run:
 
     def tuner(self, name: str, *arguments: str, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
         """A step that is a `tuner` command."""
-        return self.step(name, [*self._tuner, *arguments], suffix=suffix, timeout_s=timeout_s)
+        return self.step(name, [self.options.tuner, *arguments], suffix=suffix, timeout_s=timeout_s)
 
     def _note(self, name: str, code: int, began: float) -> None:
         record = {"step": name, "exit_code": code, "began": began, "seconds": round(time.time() - began, 1)}
@@ -68,31 +71,71 @@ class Run:
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
-    def all(self, *, trials: int, minutes: float, model: Path, start_options: Sequence[str]) -> None:
-        """Every step in order."""
+    def machine(self) -> None:
+        """What the machine says of itself."""
         self.step("nvidia-smi", ["nvidia-smi", "-q"], suffix=".txt")
         self.step("topology", ["nvidia-smi", "topo", "-m"], suffix=".txt")
         self.tuner("doctor", "doctor", "--json")
-        if not (model / "config.json").is_file():
-            make = ROOT / "tools" / "make_model.py"
-            self.step("model", [sys.executable, str(make), "--size", "8b", "-o", str(model)], suffix=".txt")
-        named = ["--space", self._space, "--name", STUDY, "--model", str(model), "--trials", str(trials)]
-        bounds = ["--timeout", f"{minutes:g}m", "--yes"]
-        self.tuner("study", "study", "start", *named, *bounds, *start_options, "--json", timeout_s=minutes * 60 + 900)
-        self.report()
-        for pick in _PICKS:
-            self.measure_export(pick)
-        (self.work / DONE).write_text(json.dumps({"finished": time.time()}) + "\n", encoding="utf-8")
+
+    def model(self) -> None:
+        """A model folder without weights, unless it is there."""
+        if not (self.options.model / "config.json").is_file():
+            make = [sys.executable, str(ROOT / "tools" / "make_model.py"), "--size", self.options.size]
+            self.step("model", [*make, "-o", str(self.options.model)], suffix=".txt")
+
+    def probe(self) -> None:
+        """All-reduces under every NCCL setting of the space."""
+        options = self.options
+        asked = ["--space", options.space, "--model", str(options.model), *_given("--tp", options.gpus)]
+        self.tuner("probe", "doctor", "--nccl", *asked, "--seconds", options.probe, "--json", timeout_s=600)
+
+    def study(self) -> None:
+        """The search, and the confirmation that belongs to it."""
+        options = self.options
+        asked = ["--space", options.space, "--name", options.name, "--model", str(options.model)]
+        asked += [*_given("--engine", options.engine), *_given("--gpus", options.gpus)]
+        asked += ["--trials", str(options.trials), "--timeout", f"{options.minutes:g}m", "--yes"]
+        limit = options.minutes * 60 + 900
+        self.tuner("study", "study", "start", *asked, *options.start_options, "--json", timeout_s=limit)
+
+    def confirm(self) -> None:
+        """Finalists and baseline again, with so many launches of each."""
+        asked = ["--top", str(self.options.top), "--launches", str(self.options.launches)]
+        self.tuner("confirm", "study", "confirm", self.options.name, *asked, "--json", timeout_s=_SERIES_S)
+
+    def ablate(self) -> None:
+        """What each setting of the winner contributes."""
+        asked = ["--launches", str(self.options.launches)]
+        self.tuner("ablate", "study", "ablate", self.options.name, *asked, "--json", timeout_s=_SERIES_S)
+
+    def knobs(self) -> None:
+        """Which of the winner's settings act, by NCCL's own log."""
+        self.tuner("verify-knobs", "study", "verify-knobs", self.options.name, "--json", timeout_s=_SERVER_START_S)
 
     def report(self) -> None:
         """What the study says about itself; also good while it runs."""
         for name in ("status", "trials", "front", "failures", "importance"):
-            self.tuner(name, "study", name, STUDY, "--json")
+            self.tuner(name, "study", name, self.options.name, "--json")
+        page = str(self.work / "report.html")
+        self.tuner("report", "study", "report", self.options.name, "-o", page, suffix=".out")
+
+    def export(self) -> None:
+        """Each pick's script, started on its own and measured from outside."""
+        for pick in _PICKS:
+            self.measure_export(pick)
+
+    def all(self) -> None:
+        """The steps that were asked for, in order."""
+        for name in self.options.steps:
+            getattr(self, name)()
+        (self.work / DONE).write_text(json.dumps({"finished": time.time()}) + "\n", encoding="utf-8")
 
     def measure_export(self, pick: str) -> None:
         """Export one pick, start the script on its own, measure it from outside, end it."""
         script = self.work / f"export-{pick}.sh"
-        if not self.tuner(f"export-{pick}", "export", STUDY, "--pick", pick, "-o", str(script), suffix=".out"):
+        if not self.tuner(
+            f"export-{pick}", "export", self.options.name, "--pick", pick, "-o", str(script), suffix=".out"
+        ):
             return
         url = f"http://127.0.0.1:{_PORT}"
         began = time.time()
@@ -116,7 +159,7 @@ class Run:
     # -- the results --------------------------------------------------------------------------------------------------
 
     def collect(self, target: Path) -> None:
-        """Copy what is small and worth keeping: documents, scripts and server logs, in one archive."""
+        """Copy what is small and worth keeping: the study, documents, scripts and server logs, in one archive."""
         target.mkdir(parents=True, exist_ok=True)
         if not (self.work / DONE).is_file():
             self.report()
@@ -129,6 +172,11 @@ class Run:
             copy = staging / path.relative_to(self.work)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(_shortened(path))
+        with (
+            closing(sqlite3.connect(self.work / "study.db")) as live,
+            closing(sqlite3.connect(staging / "study.db")) as kept,
+        ):
+            live.backup(kept)
         shutil.make_archive(str(target / "gpu-run"), "gztar", root_dir=target, base_dir="gpu-run")
         shutil.rmtree(staging)
 
@@ -188,30 +236,56 @@ def _group_lives(group: int) -> bool:
     return True
 
 
-def main() -> None:
+def _given(option: str, value: object) -> list[str]:
+    return [] if value is None else [option, str(value)]
+
+
+def _steps(text: str) -> list[str]:
+    names = text.split(",")
+    if unknown := set(names) - set(STEPS_IN_ORDER):
+        raise argparse.ArgumentTypeError(f"no such step: {', '.join(sorted(unknown))}")
+    return [name for name in STEPS_IN_ORDER if name in names]
+
+
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--work", type=Path, default=Path("runs/gpu"), help="folder for everything that is made")
+    parser.add_argument("--work", type=_folder, default="runs/gpu", help="folder for everything that is made")
     parser.add_argument("--tuner", default="tuner", help="the program to call")
+    parser.add_argument("--name", default="gpu", help="of the study")
     parser.add_argument("--space", default="h200-x2.yaml")
-    parser.add_argument("--model", type=Path, default=ROOT / ".cache" / "models" / "8b")
+    parser.add_argument("--engine", help="only this engine of the space")
+    parser.add_argument("--gpus", type=int, help="GPUs per launch instead of the space's")
+    parser.add_argument("--model", type=_folder, default=str(ROOT / ".cache" / "models" / "8b"))
+    parser.add_argument("--size", default="8b", help="shape of the model that is made where there is none")
+    parser.add_argument("--probe", default="120s", help="begin no all-reduce run after this long")
     parser.add_argument("--trials", type=int, default=40)
     parser.add_argument("--minutes", type=float, default=60.0, help="limit of the study itself")
-    parser.add_argument("--collect", type=Path, metavar="FOLDER", help="only gather the results of a run into a folder")
-    parser.add_argument("start_options", nargs="*", help="after --: further options of `tuner study start`")
-    arguments = parser.parse_args()
-    work = arguments.work.resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    run = Run(work, [arguments.tuner], arguments.space)
-    if arguments.collect is not None:
-        run.collect(arguments.collect.resolve())
-        return
-    (work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
-    run.all(
-        trials=arguments.trials,
-        minutes=arguments.minutes,
-        model=arguments.model.resolve(),
-        start_options=arguments.start_options,
+    parser.add_argument("--top", type=int, default=1, help="finalists to confirm")
+    parser.add_argument("--launches", type=int, default=4, help="of each configuration that is confirmed or ablated")
+    parser.add_argument(
+        "--steps", type=_steps, default=list(STEPS_IN_ORDER), help=f"of {','.join(STEPS_IN_ORDER)}; default all"
     )
+    parser.add_argument(
+        "--collect", type=_folder, metavar="FOLDER", help="only gather the results of a run into a folder"
+    )
+    parser.add_argument("start_options", nargs="*", help="after --: further options of `tuner study start`")
+    return parser.parse_args()
+
+
+def _folder(text: str) -> Path:
+    return Path(text).resolve()
+
+
+def main() -> None:
+    options = _options()
+    options.work.mkdir(parents=True, exist_ok=True)
+    run = Run(options)
+    if options.collect is not None:
+        run.collect(options.collect)
+        return
+    (options.work / DONE).unlink(missing_ok=True)
+    (options.work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
+    run.all()
 
 
 if __name__ == "__main__":

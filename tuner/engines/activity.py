@@ -55,6 +55,12 @@ def _is_code(asked: Value, running: object) -> bool:
     return bool(parts) and all(isinstance(part, int | float) and not isinstance(part, bool) for part in parts)
 
 
+def _word(running: object, words: Mapping[str, int | tuple[int, ...]]) -> object:
+    """The word that a code stands for, else what was reported."""
+    code = tuple(running) if isinstance(running, list) else running
+    return next((word for word, number in words.items() if number == code and not isinstance(code, bool)), running)
+
+
 def _names(knob: Knob, catalogue: FlagCatalogue) -> set[str]:
     """Names under which the server may report the knob."""
     if knob.key is not None:
@@ -73,6 +79,7 @@ def knob_activity(
     server_info: Mapping[str, Any] | None,
     own_all_reduce: str | None = None,
     logged: Mapping[str, str] | None = None,
+    codes: Mapping[str, Mapping[str, int | tuple[int, ...]]] | None = None,
 ) -> tuple[KnobActivity, ...]:
     """The state of every knob that the candidate sets.
 
@@ -83,6 +90,7 @@ def knob_activity(
         server_info: what the running server answers about itself; None where it does not.
         own_all_reduce: the engine's, where it comes before NCCL's.
         logged: what its log tells (`logged_settings`).
+        codes: what the numbers mean that it answers for some words (`EngineDefinition.codes`).
 
     `inactive` when the catalogue knows that nothing reads the flag, or the server reports another value; `active` when
     it reports the value asked for; `unknown` when it reports nothing. A reported value shows that a setting was read,
@@ -90,7 +98,7 @@ def knob_activity(
     """
     reported: dict[str, list[object]] = {}
     for name, value in (*_leaves(server_info or {}), *(logged or {}).items()):
-        reported.setdefault(name, []).append(value)
+        reported.setdefault(name, []).append(_word(value, (codes or {}).get(name, {})))
     found = []
     for name, value in candidate.values.items():
         if value is None:

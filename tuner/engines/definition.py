@@ -129,6 +129,7 @@ class EngineDefinition(BaseModel):
         pass_env: names taken from the caller's environment.
         warm: how launches are made faster; None where nobody has tried.
         own_all_reduce: see `OwnAllReduce`; None where the engine has none.
+        codes: name of a setting in the server's own answer → word → the number or numbers that it answers instead.
     """
 
     model_config = _FILE
@@ -151,6 +152,7 @@ class EngineDefinition(BaseModel):
     pass_env: tuple[EnvName, ...] = ()
     warm: Warm | None = None
     own_all_reduce: OwnAllReduce | None = None
+    codes: Mapping[str, Mapping[str, int | tuple[int, ...]]] = {}
 
     def program(self, override: tuple[str, ...] | None = None) -> tuple[str, ...]:
         """The command to run, with `{python}` filled in."""

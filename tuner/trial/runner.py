@@ -26,7 +26,7 @@ from tuner.engines.nccl_log import own_all_reduce
 from tuner.engines.phasemarks import phase_of_line
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, UserError
-from tuner.secrets import redact
+from tuner.secrets import redact_tree
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.conditions import ConditionWatch
 from tuner.trial.deadlines import PhaseDeadlines
@@ -266,7 +266,7 @@ class _Trial:
     def _benchmark(self, handle: ServerHandle, control: ControlPlane, model: str) -> Outcome:
         info = control.server_info()
         if info is not None:
-            (handle.run_dir / SERVER_INFO).write_text(redact(json.dumps(info, indent=1, default=str)) + "\n")
+            (handle.run_dir / SERVER_INFO).write_text(json.dumps(redact_tree(info), indent=1, default=str) + "\n")
         candidate = self._request.candidate
         knobs = self._request.space.knobs_of(candidate.engine)
         self._notes.activity = knob_activity(
@@ -276,6 +276,7 @@ class _Trial:
             info,
             own_all_reduce(first_lines(handle.run_dir / LOG)),
             logged_settings(first_lines(handle.run_dir / LOG)),
+            self._setup.definition.codes,
         )
         self._notes.phase = Phase.SERVING
         limit_s = self._request.space.budget.benchmark_timeout_s

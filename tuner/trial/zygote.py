@@ -224,6 +224,7 @@ def main() -> None:
     kept = _descriptors() - {channel.fileno()}
     channel.send(json.dumps(report).encode())
     signal.signal(signal.SIGCHLD, _collect_dead)
+    # For good: a collector that walks the imports in every server copies their pages.
     gc.collect()
     gc.freeze()
     order = _serve(channel)
@@ -235,7 +236,6 @@ def main() -> None:
     _set_randomness()
     if wish["fork_workers"]:
         _fork_where_spawn_is_asked(wish["spawn_when_set"])
-    gc.unfreeze()
     _run(order["argv"])
 
 

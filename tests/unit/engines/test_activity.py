@@ -9,6 +9,7 @@ from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.knob import Knob
 from tuner.domain.trial import Activity
 from tuner.engines.activity import knob_activity, logged_settings
+from tuner.engines.definition import load_definition
 
 CATALOGUE = FlagCatalogue.from_json(
     {
@@ -86,6 +87,24 @@ def test_a_word_that_the_server_reports_as_a_number_is_neither_active_nor_inacti
     state, reason = state_of(knob, "FULL", {"compilation_config": {"cudagraph_mode": code}})
     assert state is Activity.UNKNOWN
     assert "code" in reason
+
+
+@pytest.mark.parametrize(
+    ("asked", "code", "state"),
+    [
+        ("FULL", 2, "active"),
+        ("FULL_AND_PIECEWISE", [2, 1], "active"),
+        ("FULL", [2, 0], "inactive"),
+        ("FULL", 9, "unknown"),
+    ],
+)
+def test_a_code_of_vllm_is_read_as_the_word_it_stands_for(asked: str, code: object, state: str) -> None:
+    words = [*load_definition("vllm").codes["cudagraph_mode"]]
+    knobs = {"graph": Knob.model_validate({"values": words, "flag": "--compilation-config", "key": "cudagraph_mode"})}
+    info = {"compilation_config": {"cudagraph_mode": code}}
+    candidate = Candidate("vllm", {"graph": asked})
+    (found,) = knob_activity(candidate, knobs, CATALOGUE, info, codes=load_definition("vllm").codes)
+    assert found.state.value == state
 
 
 @pytest.mark.parametrize(

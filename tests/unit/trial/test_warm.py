@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -84,6 +85,16 @@ def test_every_fork_draws_its_own_chance(program: Path, tmp_path: Path, parents:
             assert eventually(has_written(tmp_path / name, "ready"))
         draws.add((tmp_path / name / "server.log").read_text().splitlines()[0])
     assert len(draws) == 2
+
+
+def test_the_collector_of_a_forked_server_leaves_the_imports_alone(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    with started(plan_of(program), tmp_path / "run", parents):
+        assert eventually(has_written(tmp_path / "run", "ready"))
+    frozen = re.search(r"^frozen (\d+)$", (tmp_path / "run" / "server.log").read_text(), re.MULTILINE)
+    assert frozen is not None
+    assert int(frozen[1]) > 1000
 
 
 def test_a_variable_that_importing_read_asks_for_a_plain_launch(
