@@ -57,7 +57,7 @@ def make_weights(folder: Path, seed: int) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if config["model_type"] != "llama":
         raise ValueError(f"{folder} holds a model of type {config['model_type']}; only llama is known")
-    shapes, header, end = dict(shapes_of(config)), dict[str, object](), 0
+    shapes, header, end = dict(shapes_of(config)), dict[str, object](__metadata__={"format": "pt"}), 0
     for name, shape in shapes.items():
         begin, end = end, end + 2 * math.prod(shape)
         header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": (begin, end)}

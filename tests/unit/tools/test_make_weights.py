@@ -22,6 +22,7 @@ def read(file: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     length = int.from_bytes(raw[:8], "little")
     header = json.loads(raw[8 : 8 + length])
     data = raw[8 + length :]
+    assert header.pop("__metadata__") == {"format": "pt"}  # transformers loads no file without it
     tensors = {}
     for name, entry in header.items():
         begin, end = entry["data_offsets"]
