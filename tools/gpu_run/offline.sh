@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # The GPU run on a machine that can reach no package index and runs commands of limited length.
 #
-#   offline.sh unpack FOLDER      unpack what FOLDER holds: vllm-site.tar.zst, flashinfer-site.tar.zst, tuner-site.tar.zst
+#   offline.sh unpack FOLDER      unpack what FOLDER holds: {vllm,flashinfer,sglang,tuner}-site.tar.zst; an archive too large for
+#                                 one transfer comes as NAME.1of2, NAME.2of2 in folders of their own, one after the other
 #   offline.sh start [OPTIONS]    start `run.py OPTIONS` in a session of its own, so that it outlives this command
 #   offline.sh wait SECONDS       show progress, and return when the run is over or the seconds are
 #   offline.sh collect FOLDER     gather small results; also while it runs
-#   offline.sh relaunch SECONDS ORDER FOLDER
+#   offline.sh relaunch SECONDS ORDER FOLDER [OPTIONS]
 #                                 warm and plain launches in turn (benchmarks/relaunch.py), results into FOLDER
 #
 # Needs a python3 of version 3.12 that has PyTorch. Everything lies under $GPU_RUN (default /tmp/gpu-run). FOLDER may hold
@@ -56,17 +57,36 @@ program() { # program ENVIRONMENT NAME MODULE FUNCTION
   chmod 755 "$path"
 }
 
+join() { # join FOLDER: keep the parts that it holds; once all are there, the whole archive stands in $base/joined
+  local part archive
+  for part in "$1"/*.[0-9]of[0-9]; do
+    [[ -e $part ]] || continue
+    mkdir -p "$base/joined"
+    cp "$part" "$base/joined/"
+    cp "$1"/zstd "$1"/*.so.* "$base/joined/" 2> /dev/null || true
+    archive=$base/joined/$(basename "${part%.*}")
+    local parts=("$archive".[0-9]of"${part##*of}")
+    if ((${#parts[@]} == ${part##*of})); then
+      cat "${parts[@]}" > "$archive"
+      rm "${parts[@]}"
+    fi
+  done
+}
+
 unpack() {
   mkdir -p "$base"
   local archive
+  join "$1"
   # The first import reads gigabytes of libraries from the disk: meanwhile.
   python3 -c 'import torch, transformers, triton' > /dev/null 2>&1 &
-  for archive in "$1"/*-site.tar.zst; do
+  for archive in "$1"/*-site.tar.zst "$base"/joined/*-site.tar.zst; do
+    [[ -e $archive ]] || continue
     case $(basename "$archive") in
       vllm-* | flashinfer-*)
         unzstd_to "$archive" "$(environment vllm)"
         program vllm vllm vllm.entrypoints.cli.main main
         ;;
+      sglang-*) unzstd_to "$archive" "$(environment sglang)" ;;
       tuner-*)
         unzstd_to "$archive" "$(environment tuner)"
         # A copy: the checkout may change while the run goes on.
@@ -78,18 +98,26 @@ unpack() {
     esac
     echo "unpacked $archive after $SECONDS s"
   done
+  rm -rf "$base/joined"/*-site.tar.zst
   wait
+}
+
+engines() { # the program folders of what is unpacked; vLLM's has no python3 that SGLang needs
+  local name
+  for name in sglang vllm; do
+    if [[ -d $base/$name/bin ]]; then printf '%s:' "$base/$name/bin"; fi
+  done
 }
 
 start() {
   mkdir -p "$work"
-  PATH=$base/vllm/bin:$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \
+  PATH=$(engines)$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \
     --work "$work" --tuner "$base/tuner/bin/tuner" "$@" > "$work/run.out" 2>&1 < /dev/null
 }
 
 relaunch() {
-  PATH=$base/vllm/bin:$PATH "$base/tuner/bin/python" -m benchmarks.relaunch --space h200-x2.yaml \
-    --seconds "$1" --order "$2" --out "$3"
+  PATH=$(engines)$PATH "$base/tuner/bin/python" -m benchmarks.relaunch --space h200-x2.yaml \
+    --seconds "$1" --order "$2" --out "$3" "${@:4}"
 }
 
 wait_for_end() {
@@ -106,7 +134,7 @@ case ${1:-} in
   unpack) unpack "$2" ;;
   start) shift; start "$@" ;;
   wait) wait_for_end "$2" ;;
-  relaunch) relaunch "$2" "$3" "$4" ;;
+  relaunch) shift; relaunch "$@" ;;
   collect) "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" --work "$work" --tuner "$base/tuner/bin/tuner" --collect "$2" ;;
-  *) sed -n '2,12s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

@@ -86,14 +86,15 @@ class Run:
     def probe(self) -> None:
         """All-reduces under every NCCL setting of the space."""
         options = self.options
-        asked = ["--space", options.space, "--model", str(options.model), *_given("--tp", options.gpus)]
+        asked = ["--space", options.space, "--model", str(options.model), "--engine", options.engine]
+        asked += _given("--tp", options.gpus)
         self.tuner("probe", "doctor", "--nccl", *asked, "--seconds", options.probe, "--json", timeout_s=600)
 
     def study(self) -> None:
         """The search, and the confirmation that belongs to it."""
         options = self.options
         asked = ["--space", options.space, "--name", options.name, "--model", str(options.model)]
-        asked += [*_given("--engine", options.engine), *_given("--gpus", options.gpus)]
+        asked += ["--engine", options.engine, *_given("--gpus", options.gpus)]
         asked += ["--trials", str(options.trials), "--timeout", f"{options.minutes:g}m", "--yes"]
         limit = options.minutes * 60 + 900
         self.tuner("study", "study", "start", *asked, *options.start_options, "--json", timeout_s=limit)
@@ -253,7 +254,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--tuner", default="tuner", help="the program to call")
     parser.add_argument("--name", default="gpu", help="of the study")
     parser.add_argument("--space", default="h200-x2.yaml")
-    parser.add_argument("--engine", help="only this engine of the space")
+    parser.add_argument("--engine", default="vllm", help="which engine of the space")
     parser.add_argument("--gpus", type=int, help="GPUs per launch instead of the space's")
     parser.add_argument("--model", type=_folder, default=str(ROOT / ".cache" / "models" / "8b"))
     parser.add_argument("--size", default="8b", help="shape of the model that is made where there is none")
