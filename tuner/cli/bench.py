@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuner.cli.options import JsonOption
-from tuner.cli.output import console, out, print_json
+from tuner.cli.output import console
 from tuner.cli.wording import SIMULATED
 from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from tuner.domain.measurement import LevelResult, Metric
+    from tuner.cli.bench_view import Form
     from tuner.domain.workload import Workload
-    from tuner.trial.protocol import LevelProgress
 
 
 def bench(
@@ -31,8 +26,13 @@ def bench(
     levels: Annotated[str, typer.Option(help="Concurrency levels.")] = "1,8,32,128",
     rates: Annotated[str, typer.Option(help="Open-loop arrival rates in requests/s, measured after the levels.")] = "",
     arrivals: Annotated[str, typer.Option(help="Spacing of open-loop arrivals: poisson or constant.")] = "poisson",
+    rate_seconds: Annotated[float, typer.Option(help="For how long requests arrive at each rate.")] = 30.0,
     input_tokens: Annotated[int, typer.Option(help="Prompt length in tokens.")] = 512,
     output_tokens: Annotated[int, typer.Option(help="Answer length in tokens.")] = 128,
+    input_lengths: Annotated[
+        str, typer.Option(help="How prompt lengths spread: kind=lognormal,spread=0.5,min=16,max=4000.")
+    ] = "",
+    output_lengths: Annotated[str, typer.Option(help="How answer lengths spread, likewise.")] = "",
     repeats: Annotated[int, typer.Option(help="Runs per level.")] = 2,
     requests_per_slot: Annotated[int, typer.Option(help="Counted requests per level and slot.")] = 2,
     precision: Annotated[
@@ -47,7 +47,11 @@ def bench(
         Path | None, typer.Option(help="Prompts from a file: .json as ShareGPT has it, or .jsonl.", show_default=False)
     ] = None,
     shared_prefix: Annotated[int, typer.Option(help="Tokens that all prompts begin with alike.")] = 0,
+    prefix_groups: Annotated[int, typer.Option(help="Number of different shared prefixes.")] = 1,
     turns: Annotated[int, typer.Option(help="Requests per conversation.")] = 1,
+    goodput: Annotated[
+        str, typer.Option(help="Limits that a good request keeps: ttft_ms=500,tpot_ms=50,e2e_ms=9000.")
+    ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds without a token after which a request fails.")] = 120.0,
     seed: Annotated[
         int | None, typer.Option(help="Seed of the prompts. [default: a new one, so that no cache helps]")
@@ -60,7 +64,10 @@ def bench(
     as_csv: Annotated[bool, typer.Option("--csv", help="One CSV row per level and metric.")] = False,
     as_parquet: Annotated[bool, typer.Option("--parquet", help="The same rows as parquet; needs -o.")] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="File to write. [default: stdout]", show_default=False)
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="File to write: .json, .csv or .parquet. [default: stdout]", show_default=False
+        ),
     ] = None,
     plot: Annotated[
         Path | None, typer.Option(help="HTML file for a plot of latency over throughput.", show_default=False)
@@ -75,28 +82,32 @@ def bench(
     Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
     before is still given.
     """
+    from tuner.cli.bench_view import bench_view, print_levels, write
     from tuner.loadgen.ask import served_models, simulated_clock, unreachable
     from tuner.loadgen.target import Target
     from tuner.trial.protocol import MeasurementFailed, measure
 
-    if sum((as_json, as_csv, as_parquet)) > 1:
-        raise UsageError("choose one of --json, --csv, --parquet")
-    if as_parquet and output is None:
-        raise UsageError("--parquet needs a file", hint="say which with -o")
+    form = _form(as_json, as_csv, as_parquet, output)
+    for file in filter(None, (output, plot)):
+        _refuse_unwritable(file)
     workload = _workload(
         levels=_ints(levels, "--levels"),
         rates=_floats(rates, "--rates"),
         arrivals=arrivals,
+        rate_seconds=rate_seconds,
         input_tokens=input_tokens,
         output_tokens=output_tokens,
+        input_lengths=_pairs(input_lengths, "--input-lengths"),
+        output_lengths=_pairs(output_lengths, "--output-lengths"),
         repeats=repeats,
         requests_per_slot=requests_per_slot,
         precision=precision,
         warmup_requests=warmup,
         api=api,
         tokenizer=tokenizer,
+        goodput=_pairs(goodput, "--goodput") or None,
         request_timeout_s=timeout,
-        **_shape(dataset, shared_prefix, turns),
+        **_shape(dataset, shared_prefix, prefix_groups, turns),
     )
     headers = _headers(api_key_env)
     target = Target.parse(url, headers)
@@ -108,7 +119,7 @@ def bench(
     clock = simulated_clock(target)
     chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     failed: MeasurementFailed | None = None
-    with _view() as show:
+    with bench_view() as view:
         try:
             found = measure(
                 url,
@@ -116,7 +127,8 @@ def bench(
                 workload,
                 seed=chosen_seed,
                 time_scale=clock or 1.0,
-                on_progress=show,
+                on_progress=view.progressed,
+                on_level=view.measured,
                 raw_dir=raw,
                 keep_invalid=True,
                 headers=headers,
@@ -125,11 +137,11 @@ def bench(
             failed, found = error, error.levels
     if failed is not None and not found:
         raise failed
-    if as_json or as_csv or as_parquet:
+    if form is not None:
         told = {"url": url, "model": name, "simulated": clock is not None, "seed": chosen_seed}
-        _write(found, output, workload, told, form=(as_json, as_csv))
+        write(found, form, output, workload, told)
     else:
-        _print_table(found)
+        print_levels(found)
     if clock is not None:
         console().print(f"{SIMULATED}: the numbers of a performance model, in its own seconds", style="yellow")
     if plot is not None:
@@ -140,6 +152,29 @@ def bench(
         raise failed
     if not all(level.valid for level in found):
         raise typer.Exit(1)
+
+
+def _form(as_json: bool, as_csv: bool, as_parquet: bool, output: Path | None) -> Form | None:
+    """How to write, by the option or the file's name; None for a table."""
+    from tuner.cli.bench_view import Form
+
+    chosen = [form for form, wanted in zip(Form, (as_json, as_csv, as_parquet), strict=True) if wanted]
+    if len(chosen) > 1:
+        raise UsageError("choose one of --json, --csv, --parquet")
+    if chosen == [Form.PARQUET] and output is None:
+        raise UsageError("--parquet needs a file", hint="say which with -o")
+    if not chosen and output is not None:
+        suffix = output.suffix.removeprefix(".")
+        if suffix not in list(Form):
+            raise UsageError(f"{output}: in which form?", hint="give --json, --csv or --parquet")
+        return Form(suffix)
+    return chosen[0] if chosen else None
+
+
+def _refuse_unwritable(file: Path) -> None:
+    """Before the measurement, not after it."""
+    if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
+        raise UserError(f"{file}: cannot be written")
 
 
 def _ints(text: str, option: str) -> tuple[int, ...]:
@@ -156,13 +191,21 @@ def _floats(text: str, option: str) -> tuple[float, ...]:
         raise UsageError(f"{option} {text}: expected numbers with commas between them") from None
 
 
-def _shape(dataset: Path | None, shared_prefix: int, turns: int) -> dict[str, Any]:
+def _pairs(text: str, option: str) -> dict[str, str]:
+    """`a=1,b=x`, as words: the workload's model reads and judges them."""
+    pairs = [part.partition("=") for part in text.split(",") if part.strip()]
+    if not all(equals for _, equals, _ in pairs):
+        raise UsageError(f"{option} {text}: expected name=value with commas between them")
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _shape(dataset: Path | None, shared_prefix: int, prefix_groups: int, turns: int) -> dict[str, Any]:
     """The workload's `shape`, from the options of which at most one may be given."""
     shapes: list[dict[str, Any]] = []
     if dataset is not None:
         shapes.append({"kind": "jsonl" if dataset.suffix == ".jsonl" else "sharegpt", "path": str(dataset)})
     if shared_prefix:
-        shapes.append({"kind": "shared_prefix", "prefix_tokens": shared_prefix})
+        shapes.append({"kind": "shared_prefix", "prefix_tokens": shared_prefix, "groups": prefix_groups})
     if turns > 1:
         shapes.append({"kind": "multi_turn", "turns": turns})
     if len(shapes) > 1:
@@ -189,108 +232,3 @@ def _headers(api_key_env: str | None) -> tuple[tuple[str, str], ...]:
     if not key:
         raise UsageError(f"the environment variable {api_key_env} is not set")
     return (("Authorization", f"Bearer {key}"),)
-
-
-@contextmanager
-def _view() -> Iterator[Callable[[LevelProgress], None]]:
-    """One line that is redrawn on a terminal; elsewhere one line per part. The load runs in other processes."""
-    if console().is_terminal:
-        with console().status("asking the server …") as status:
-            yield lambda progress: status.update(str(progress))
-        return
-    seen: set[tuple[object, ...]] = set()
-
-    def line(progress: LevelProgress) -> None:
-        part = (progress.stage, progress.level, progress.rate, progress.repeat)
-        if part not in seen:
-            seen.add(part)
-            console().print(str(progress), markup=False)
-
-    yield line
-
-
-def _write(
-    levels: Sequence[LevelResult],
-    output: Path | None,
-    workload: Workload,
-    told: dict[str, Any],
-    *,
-    form: tuple[bool, bool],
-) -> None:
-    as_json, as_csv = form
-    if as_json:
-        document = {
-            **told,
-            "workload": workload.model_dump(mode="json"),
-            "levels": [_level_document(level) for level in levels],
-        }
-        if output is None:
-            print_json(document)
-        else:
-            import json
-
-            output.write_text(json.dumps(document, indent=2, allow_nan=False) + "\n", encoding="utf-8")
-    elif as_csv:
-        from tuner.export.bench import bench_csv
-
-        text = bench_csv(levels)
-        if output is None:
-            sys.stdout.write(text)
-        else:
-            output.write_text(text, encoding="utf-8")
-    else:
-        from tuner.export.bench import write_parquet
-
-        assert output is not None
-        write_parquet(levels, output)
-
-
-def _level_document(level: LevelResult) -> dict[str, Any]:
-    document = asdict(level) | {"valid": level.valid}
-    for row, found in zip(document["measurements"], level.measurements, strict=True):
-        row["unit"] = found.metric.unit
-    return document
-
-
-def _print_table(levels: Sequence[LevelResult]) -> None:
-    from rich.table import Table
-
-    from tuner.domain.measurement import Metric
-    from tuner.domain.warnings import WarningCode
-
-    shown = (
-        ("tok/s", Metric.OUTPUT_TOK_S),
-        ("decode tok/s", Metric.DECODE_TOK_S),
-        ("TTFT p50 ms", Metric.TTFT_P50_MS),
-        ("p99", Metric.TTFT_P99_MS),
-        ("ITL p50 ms", Metric.ITL_P50_MS),
-        ("p99", Metric.ITL_P99_MS),
-        ("TPOT p50 ms", Metric.TPOT_P50_MS),
-    )
-    table = Table()
-    for title in ("load", *(title for title, _ in shown), "requests"):
-        table.add_column(title, justify="left" if title == "load" else "right")
-    for level in levels:
-        cells = [_cell(level, metric) for _, metric in shown]
-        table.add_row(_load(level), *cells, f"{level.completed}/{level.asked}", style=None if level.valid else "red")
-    out().print(table)
-    for level in levels:
-        for text, number in level.errors.items():
-            console().print(f"{_load(level)}: {number} × {text}", style="red", markup=False)
-    for code in dict.fromkeys(code for level in levels for code in level.warnings):
-        where = ", ".join(_load(level) for level in levels if code in level.warnings)
-        console().print(f"{where}: {WarningCode(code).words}", style="yellow", markup=False)
-    console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
-
-
-def _load(level: LevelResult) -> str:
-    return f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
-
-
-def _cell(level: LevelResult, metric: Metric) -> str:
-    row = next((m for m in level.measurements if m.metric is metric), None)
-    if row is None:
-        return "–"
-    if row.low is None or row.high is None:
-        return f"{row.center:.4g}"
-    return f"{row.center:.4g} ±{(row.high - row.low) / 2 / row.center:.0%}" if row.center else "0"

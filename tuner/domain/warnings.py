@@ -19,6 +19,7 @@ class WarningCode(StrEnum):
     RECONNECTED = "reconnected"
     PRECISION_NOT_REACHED = "precision_not_reached"
     NOT_STEADY = "not_steady"
+    NOT_WARM = "not_warm"
     DRIFTING = "drifting"
     OUTLIERS = "outliers"
     DATASET_REPEATED = "dataset_repeated"
@@ -76,8 +77,8 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
         "let it report usage: chunks were counted, which may be fewer",
     ),
     WarningCode.INPUT_LENGTH_APPROXIMATE: (
-        "no tokenizer, so prompt lengths are only about right",
-        "name one as workload.tokenizer",
+        "prompt lengths are only about right",
+        "name the model's own tokenizer as workload.tokenizer",
     ),
     WarningCode.RECONNECTED: (
         "the server closed connections between requests",
@@ -90,6 +91,10 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.NOT_STEADY: (
         "repeats of a level differ by more than 5 %",
         "measure longer: raise workload.requests_per_slot or workload.repeats",
+    ),
+    WarningCode.NOT_WARM: (
+        "speed was not steady yet when warm-up reached its bound",
+        "raise workload.warmup_requests, or quiet the machine",
     ),
     WarningCode.DRIFTING: (
         "speed changed steadily while measuring",

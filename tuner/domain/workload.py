@@ -78,6 +78,8 @@ class MultiTurnShape(_Written):
 class DatasetShape(_Written):
     """Prompts from a file, drawn without repetition in a seeded order.
 
+    `input_lengths.max` leaves longer prompts out; `output_lengths.min` and `.max` bound the lengths of answers.
+
     Attributes:
         kind: `sharegpt`: a JSON list of `{"conversations": [{"from": "human"|"gpt", "value": …}, …]}`;
             `jsonl`: one object a line with `prompt` (text), `token_ids` (numbers) or `messages` (chat), and optionally

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from tuner.domain.workload import DatasetShape
 from tuner.errors import UserError
 from tuner.loadgen.dialect import Prompt
+from tuner.loadgen.vocabulary import Vocabulary
 
-_CHARACTERS_PER_TOKEN = 4  # the usual rule of thumb for English text; only used where a file gives an answer as text
+_ASKING = ("human", "user")
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +25,16 @@ class DatasetPrompt:
     output_tokens: int | None = None
 
 
-def read_dataset(shape: DatasetShape, api: str) -> list[DatasetPrompt]:
+def read_dataset(
+    shape: DatasetShape, api: str, vocabulary: Vocabulary, most_tokens: int | None = None
+) -> list[DatasetPrompt]:
     """Every usable prompt of a file, in file order.
+
+    Args:
+        shape: the file.
+        api: `completions` or `chat`.
+        vocabulary: counts the tokens of texts.
+        most_tokens: longer prompts are left out; None for no bound.
 
     Raises:
         UserError: the file cannot be read, is not of its kind, or holds no prompt that this API can send.
@@ -33,12 +43,23 @@ def read_dataset(shape: DatasetShape, api: str) -> list[DatasetPrompt]:
         text = Path(shape.path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{shape.path}: cannot be read: {error}") from error
-    found = list(_sharegpt(shape.path, text) if shape.kind == "sharegpt" else _jsonl(shape.path, text))
+    found = list(_sharegpt(shape.path, text, vocabulary) if shape.kind == "sharegpt" else _jsonl(shape.path, text))
     usable = [item for item in found if _fits(item.prompt, api)]
-    if not usable:
-        why = f"its {len(found)} prompts are of a kind that the {api} API does not take" if found else "it holds none"
+    short = [item for item in usable if most_tokens is None or _tokens(item.prompt, vocabulary) <= most_tokens]
+    if not short:
+        why = "it holds none"
+        if usable:
+            why = f"all {len(usable)} are longer than {most_tokens} tokens"
+        elif found:
+            why = f"its {len(found)} prompts are of a kind that the {api} API does not take"
         raise UserError(f"{shape.path}: no prompt to send: {why}")
-    return usable
+    return short
+
+
+def _tokens(prompt: Prompt, vocabulary: Vocabulary) -> int:
+    if isinstance(prompt, str):
+        return vocabulary.count(prompt)
+    return sum(vocabulary.count(str(part["content"])) if isinstance(part, dict) else 1 for part in prompt)
 
 
 def _fits(prompt: Prompt, api: str) -> bool:
@@ -48,7 +69,8 @@ def _fits(prompt: Prompt, api: str) -> bool:
     return bool(prompt) and is_messages == (api == "chat")
 
 
-def _sharegpt(path: str, text: str) -> Iterator[DatasetPrompt]:
+def _sharegpt(path: str, text: str, vocabulary: Vocabulary) -> Iterator[DatasetPrompt]:
+    """The first question of each conversation that is followed by an answer."""
     try:
         entries = json.loads(text)
     except ValueError as error:
@@ -57,11 +79,14 @@ def _sharegpt(path: str, text: str) -> Iterator[DatasetPrompt]:
         raise UserError(f"{path}: a ShareGPT file is a list of conversations")
     for entry in entries:
         turns = entry.get("conversations") if isinstance(entry, dict) else None
-        if not isinstance(turns, list) or len(turns) < 2:
+        if not isinstance(turns, list):
             continue
-        first, second = (turn.get("value") if isinstance(turn, dict) else None for turn in turns[:2])
-        if isinstance(first, str) and isinstance(second, str) and first and second:
-            yield DatasetPrompt(first, max(1, len(second) // _CHARACTERS_PER_TOKEN))
+        for asked, answered in pairwise(turn for turn in turns if isinstance(turn, dict)):
+            question, answer = asked.get("value"), answered.get("value")
+            if asked.get("from", "human") in _ASKING and isinstance(question, str) and isinstance(answer, str):
+                if question and answer:
+                    yield DatasetPrompt(question, max(1, vocabulary.count(answer)))
+                break
 
 
 def _jsonl(path: str, text: str) -> Iterator[DatasetPrompt]:

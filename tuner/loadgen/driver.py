@@ -7,12 +7,14 @@ sending of the next happen in the same call, so a closed loop has no gap of the 
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
+from ssl import SSLContext
 from time import perf_counter
 
-from tuner.loadgen.job import Call, Conversation, Job, LoadResult, Progress, Stall
+from tuner.loadgen.job import Call, Conversation, Job, LoadResult, Progress, Stall, TooFewConnections
 from tuner.loadgen.record import Trouble
 from tuner.loadgen.sse import carries_token, record
 from tuner.loadgen.watch import SelfWatch
@@ -20,6 +22,7 @@ from tuner.loadgen.wire import Connection, Exchange
 
 _TICK_S = 0.1
 _OPENING_AT_ONCE = 64
+_NO_SOCKETS = (errno.EMFILE, errno.ENFILE)
 _SPIN_S = 0.002  # uvloop's timers count whole milliseconds; the last bit of a wait is spent asking
 
 
@@ -77,6 +80,7 @@ class Driver:
         self._last_progress = 0.0
         self._stall: Stall | None = None
         self._dead: str | None = None
+        self._tls: SSLContext | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._started_at = 0.0
         self._due_at = 0
@@ -86,28 +90,34 @@ class Driver:
         """Open every connection and lay out every request; nothing of this is timed.
 
         Raises:
-            OSError: when the server does not take the connections.
+            OSError: when the server takes no connections, or this process may open no more sockets.
+            TooFewConnections: when the server takes some and leaves the others waiting.
         """
         for conversation in self._job.conversations:
             for call in conversation:
                 self._calls[call.index] = call
                 self._requests[call.index] = self._job.target.post(self._job.path, call.body)
         gate = asyncio.Semaphore(_OPENING_AT_ONCE)
+        self._tls = self._job.target.tls
 
         async def open_slot(slot: int) -> None:
             async with gate:
-                self._connections[slot] = await Connection.open(self._job.target, slot, self._finished)
+                self._connections[slot] = await self._open(slot)
 
         try:
             async with asyncio.timeout(self._job.connect_limit_s):
                 await asyncio.gather(*(open_slot(slot) for slot in self._job.slot_numbers))
         except TimeoutError:
             self._close()
-            opened = len(self._connections)
-            raise OSError(f"only {opened} of {self._job.slots} connections could be opened") from None
+            opened, asked = len(self._connections), self._job.slots
+            words = f"{opened} of {asked} connections opened within {self._job.connect_limit_s:g} s"
+            raise TooFewConnections(words) if opened else OSError(words) from None
         except OSError:
             self._close()
             raise
+
+    async def _open(self, slot: int) -> Connection:
+        return await Connection.open(self._job.target, slot, self._finished, self._tls)
 
     async def run(self, start_at: float | None = None) -> LoadResult:
         """The timed part.
@@ -176,11 +186,12 @@ class Driver:
         self._reconnects += 1
         self._clocks[old.slot] = _Clock(perf_counter())
         try:
-            connection = await Connection.open(self._job.target, old.slot, self._finished)
+            connection = await self._open(old.slot)
         except OSError as error:
             exchange.sent_at = exchange.ended_at = perf_counter()
             exchange.broken = f"{type(error).__name__}: {error}"
-            self._dead = exchange.broken
+            if error.errno not in _NO_SOCKETS:
+                self._dead = exchange.broken
             self._finished(old, exchange)
             return
         self._connections[old.slot] = connection

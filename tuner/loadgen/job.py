@@ -10,6 +10,10 @@ from tuner.loadgen.record import RequestRecord
 from tuner.loadgen.target import Target
 
 
+class TooFewConnections(ConnectionError):
+    """The server took some of the connections and left the others waiting: it admits fewer than the job needs."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     """One request to send.

@@ -17,8 +17,8 @@ from types import TracebackType
 from typing import IO
 
 import tuner
-from tuner.errors import InternalError
-from tuner.loadgen.job import Job, LoadResult, Progress, merge
+from tuner.errors import InternalError, UserError
+from tuner.loadgen.job import Job, LoadResult, Progress, TooFewConnections, merge
 from tuner.loadgen.record import RequestRecord
 
 _POLL_S = 0.05
@@ -133,7 +133,9 @@ class LoadPool:
             should_stop: asked about twenty times a second; True ends the job.
 
         Raises:
-            ConnectionError: the server did not take the connections.
+            ConnectionError: the server took no connections.
+            TooFewConnections: it took some, but fewer than the job needs.
+            UserError: this machine allows fewer sockets than the job needs.
             Interrupted: `should_stop` said so.
             InternalError: a load process died.
         """
@@ -179,9 +181,14 @@ class LoadPool:
             answer.ready = True
         elif event == "progress":
             answer.progress = Progress(**said)
-        elif event == "dead":
+        elif event == "unconnected":
             self.close()
-            raise ConnectionError(said["error"])
+            if said["ours"]:
+                raise UserError(
+                    f"the load client may open no more connections: {said['error']}",
+                    hint="raise the limit of open files (`ulimit -n`), or ask for lower levels",
+                )
+            raise TooFewConnections(said["error"]) if said["few"] else ConnectionError(said["error"])
         else:
             answer.summary, answer.expected = said["summary"], said["records"]
 

@@ -16,6 +16,7 @@ from tuner.domain.workload import DatasetShape, Lengths, MultiTurnShape, SharedP
 from tuner.loadgen.datasets import DatasetPrompt, read_dataset
 from tuner.loadgen.dialect import Dialect, Prompt
 from tuner.loadgen.job import Call, Conversation
+from tuner.loadgen.vocabulary import ANY_VOCABULARY, Vocabulary
 
 
 def draw_length(mean: int, lengths: Lengths, random: Random) -> int:
@@ -31,7 +32,12 @@ def draw_length(mean: int, lengths: Lengths, random: Random) -> int:
         value = random.lognormvariate(math.log(mean) - variance / 2, math.sqrt(variance))
     else:
         value = mean
-    bounded = max(lengths.min, round(value))
+    return within(lengths, round(value))
+
+
+def within(lengths: Lengths, tokens: int) -> int:
+    """A token count, kept to the bounds."""
+    bounded = max(lengths.min, tokens)
     return bounded if lengths.max is None else min(lengths.max, bounded)
 
 
@@ -46,6 +52,7 @@ class Prompts:
     Args:
         workload: what to make.
         seed: seed of this launch.
+        vocabulary: counts the tokens of texts from files.
 
     Attributes:
         repeated: True once a data set was too short and prompts had to be used again.
@@ -54,7 +61,7 @@ class Prompts:
         UserError: a data set cannot be read.
     """
 
-    def __init__(self, workload: Workload, seed: int) -> None:
+    def __init__(self, workload: Workload, seed: int, vocabulary: Vocabulary = ANY_VOCABULARY) -> None:
         self.repeated = False
         self._workload = workload
         self._seed = f"{workload.seed}/{seed}"
@@ -62,7 +69,7 @@ class Prompts:
         self._order: list[DatasetPrompt] = []
         self._taken = 0
         if isinstance(workload.shape, DatasetShape):
-            self._order = list(read_dataset(workload.shape, workload.api))
+            self._order = read_dataset(workload.shape, workload.api, vocabulary, workload.input_lengths.max)
             seeded(self._seed, "order").shuffle(self._order)
 
     def conversations(self, requests: int, dialect: Dialect, part: str, first_index: int = 0) -> list[Conversation]:
@@ -150,5 +157,5 @@ class Prompts:
         found = self._order[self._taken]
         self._taken += 1
         if shape.output_from_file and found.output_tokens is not None:
-            return found.prompt, found.output_tokens
+            return found.prompt, within(self._workload.output_lengths, found.output_tokens)
         return found.prompt, draw_length(self._workload.output_tokens, self._workload.output_lengths, random)

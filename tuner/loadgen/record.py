@@ -27,6 +27,7 @@ class Trouble(StrEnum):
     MALFORMED = "malformed"
     NO_TOKENS = "no_tokens"
     SHORT = "short"
+    LONG = "long"
     STALLED = "stalled"
     CUT = "cut"
 

@@ -194,6 +194,8 @@ def _trouble(exchange: Exchange, stream: _Stream, tokens: int, asked: int) -> tu
         return Trouble.NO_TOKENS, "the answer holds no token"
     if tokens < asked:
         return Trouble.SHORT, f"{tokens} of {asked} tokens (finish_reason {stream.finish_reason})"
+    if tokens > asked:
+        return Trouble.LONG, f"{tokens} tokens, more than the {asked} asked for"
     return None, ""
 
 

@@ -54,7 +54,7 @@ class Target:
 
     @property
     def tls(self) -> ssl.SSLContext | None:
-        """The TLS settings of an https server: certificates are checked."""
+        """New TLS settings for an https server, which check certificates; the machine's are read anew each time."""
         return ssl.create_default_context() if self.scheme == "https" else None
 
     @property

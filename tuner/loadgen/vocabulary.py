@@ -26,6 +26,7 @@ game line end member law car city community name
 """
 _WORDS = tuple(_SHORT_WORDS.split())
 _ADJUSTMENTS = 12
+_CHARACTERS_PER_TOKEN = 4  # the usual rule of thumb for English text
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +73,14 @@ class Vocabulary:
             try:
                 return cls.load(model)
             except UserError:
-                return cls(COMMON_IDS)
-        return cls(COMMON_IDS)
+                return ANY_VOCABULARY
+        return ANY_VOCABULARY
+
+    def count(self, text: str) -> int:
+        """Tokens of a text by the tokenizer; without one only about right."""
+        if self.tokenizer is None:
+            return len(text) // _CHARACTERS_PER_TOKEN
+        return len(self.tokenizer.encode(text, add_special_tokens=False).ids)
 
     def text(self, count: int, random: Random, opening: Sequence[int] = ()) -> str:
         """Text of `count` tokens by the tokenizer; without one, of that many short words (then only about right).
@@ -91,13 +98,17 @@ class Vocabulary:
         for _ in range(_ADJUSTMENTS):
             # Decoding and encoding need not give the same ids back; lengthen or shorten until the count fits.
             found = self.tokenizer.decode(ids)
-            missing = count - len(self.tokenizer.encode(found, add_special_tokens=False).ids)
+            missing = count - self.count(found)
             if best is None or abs(missing) < best:
                 best, text = abs(missing), found
             if missing == 0:
                 break
             ids = ids[:missing] if missing < 0 else [*ids, *random.choices(self.ids, k=missing)]
         return text
+
+
+ANY_VOCABULARY = Vocabulary(COMMON_IDS)
+"""For a model whose tokenizer is not known."""
 
 
 def _eos_ids(folder: Path, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol, cast
@@ -96,17 +97,17 @@ class Connection(asyncio.Protocol):
         self._pieces: list[Piece] = []
 
     @classmethod
-    async def open(cls, target: Target, slot: int, finished: Finished) -> Connection:
-        """Connect (and, for https, shake hands) now, so that no request pays for it.
+    async def open(cls, target: Target, slot: int, finished: Finished, tls: ssl.SSLContext | None) -> Connection:
+        """Connect (and, for https, shake hands by these settings) now, so that no request pays for it.
 
         Raises:
             OSError: when nothing answers there.
         """
         loop = asyncio.get_running_loop()
         connection = cls(slot, finished)
-        if target.scheme == "https":
+        if tls is not None:
             await loop.create_connection(
-                lambda: connection, target.host, target.port, ssl=target.tls, server_hostname=target.host
+                lambda: connection, target.host, target.port, ssl=tls, server_hostname=target.host
             )
             return connection
         infos = await loop.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)

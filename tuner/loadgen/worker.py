@@ -4,13 +4,16 @@ Its own process keeps the caller's threads, garbage and screen drawing away from
 it never outlives its parent.
 
 In:  a job (`Job.to_lines`), then `go TIME` (monotonic seconds), then perhaps `stop`.
-Out: one JSON object a line: `{"event": "ready"|"dead"|"progress"|"result", …}`; `result` is followed by the records.
+Out: one JSON object a line: `{"event": "ready"|"unconnected"|"progress"|"result", …}`; `result` is followed by the
+     records.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import queue
+import resource
 import sys
 import threading
 from dataclasses import asdict
@@ -19,7 +22,7 @@ from typing import BinaryIO
 import uvloop
 
 from tuner.loadgen.driver import Driver
-from tuner.loadgen.job import Job, Progress
+from tuner.loadgen.job import Job, Progress, TooFewConnections
 
 _PROGRESS_EVERY = 5  # ticks
 
@@ -67,7 +70,9 @@ async def _do(job: Job, orders: _Orders, sink: BinaryIO) -> None:
     try:
         await driver.prepare()
     except OSError as error:
-        _say(sink, "dead", error=f"{type(error).__name__}: {error}")
+        few = isinstance(error, TooFewConnections)
+        words = str(error) if few else f"{type(error).__name__}: {error}"
+        _say(sink, "unconnected", error=words, few=few, ours=error.errno in (errno.EMFILE, errno.ENFILE))
         return
     _say(sink, "ready")
     start_at = orders.next()
@@ -80,8 +85,15 @@ async def _do(job: Job, orders: _Orders, sink: BinaryIO) -> None:
     sink.flush()
 
 
+def _allow_sockets() -> None:
+    """A connection is an open file; many shells allow a process 1,024 of them unless it asks for more."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 def main() -> None:
     """Serve jobs until stdin ends."""
+    _allow_sockets()
     orders, sink = _Orders(sys.stdin.buffer), sys.stdout.buffer
     while isinstance(job := orders.next(), Job):
         loop = uvloop.new_event_loop()

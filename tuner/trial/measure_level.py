@@ -13,11 +13,21 @@ from tuner.domain.workload import Workload
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import CountedBy, RequestRecord, Trouble
 from tuner.loadgen.watch import CPU_LIMIT, LAG_LIMIT_MS
-from tuner.trial.measure_window import metrics_in, single_stream_metrics, steady_window, whole_run
-from tuner.trial.statistics import drift, outliers, positive_interval, quantile, quantile_interval, robust_interval
+from tuner.trial.measure_window import Window, metrics_in, scheduled_window, single_stream_metrics, steady_window
+from tuner.trial.statistics import (
+    drift,
+    gross_outliers,
+    positive_interval,
+    quantile,
+    quantile_interval,
+    robust_interval,
+)
 
 CACHE_LIMIT = 0.01
 """Share of prompt tokens from the prefix cache above which a level is marked."""
+
+LENGTH_LIMIT = 0.01
+"""Relative difference between asked and counted prompt lengths above which a level is marked; two tokens are free."""
 
 STEADY_LIMIT = 0.05
 """Relative difference between repeats of a level above which one more is measured."""
@@ -74,10 +84,9 @@ def in_server_time(metric: Metric, value: float, time_scale: float) -> float:
 def repeat_metrics(point: Point, repeat: Repeat, workload: Workload, time_scale: float) -> dict[Metric, float]:
     """Every metric of one repeat, in the server's time; empty when there was no steady window."""
     complete = [record for record in repeat.records if record.complete]
-    if point.rate is None:
-        window = steady_window(complete)
-    else:
-        window = whole_run(complete, repeat.result.started_at, repeat.seconds)
+    window = steady_window(complete)
+    if point.rate is not None:
+        window = scheduled_window(complete, repeat.result.started_at, repeat.seconds)
     if window is None:
         return {}
     limits = workload.goodput
@@ -124,7 +133,7 @@ def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scal
         kind = SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE
         rows.append(Measurement(metric, 1, tuple(values), median(values), low, high, kind, len(values)))
     first, last = records[0], records[-1]
-    window = whole_run(records, first.sent_at - 1e-6, last.last_at - first.sent_at + 2e-6)
+    window = Window(first.sent_at - 1e-6, last.last_at + 1e-6)
     latencies = {m: v for m, v in metrics_in(records, window).items() if m.unit == "ms"}
     samples = {
         Metric.TTFT_P50_MS: [r.ttft_s * 1000 for r in records],
@@ -214,7 +223,7 @@ def _warnings(
         WarningCode.PRECISION_NOT_REACHED: wide,
         WarningCode.NOT_STEADY: not alone and differ(speed),
         WarningCode.DRIFTING: trend is not None and trend.p_value < _DRIFT_P and abs(trend.relative) > _DRIFT_CHANGE,
-        WarningCode.OUTLIERS: alone and decode is not None and bool(outliers(decode.repeats)),
+        WarningCode.OUTLIERS: alone and decode is not None and bool(gross_outliers(decode.repeats)),
         WarningCode.SCHEDULE_MISSED: point.rate is not None
         and bool(records)
         and quantile([r.sent_at - r.scheduled_at for r in records], 0.99) > _LATE_LIMIT_S,
@@ -226,6 +235,18 @@ def _precise(row: Measurement, precision: float) -> bool:
     if row.low is None or row.high is None:
         return False
     return (row.high - row.low) / 2 <= precision * row.center
+
+
+def _counted_as_asked(records: Sequence[RequestRecord], workload: Workload) -> bool:
+    """False when the server counts other prompt lengths than asked: the tokenizer that made the texts is not its own.
+
+    Only where lengths are known beforehand: files have their own, chat templates add tokens.
+    """
+    counted = [r.prompt_tokens for r in records if r.prompt_tokens is not None]
+    known = workload.shape.kind in ("random", "shared_prefix") and workload.input_lengths.kind == "fixed"
+    if not counted or not known or workload.api == "chat":
+        return True
+    return abs(median(counted) - workload.input_tokens) <= max(2, LENGTH_LIMIT * workload.input_tokens)
 
 
 def cached_share(records: Sequence[RequestRecord]) -> float | None:
@@ -272,6 +293,7 @@ def level_result(
         rows = _rows(point, values, len(complete))
     if rows and (efficiency := tokens_per_joule(repeats)):
         rows += _rows(point, {Metric.OUTPUT_TOK_PER_JOULE: efficiency}, len(complete))
+    exact_input = exact_input and _counted_as_asked(complete, workload)
     cached = cached_share(complete)
     cached = cache_counted if cached is None else cached
     warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input, cached=cached) if complete else []

@@ -58,9 +58,18 @@ def steady_window(records: Sequence[RequestRecord]) -> Window | None:
     return Window(min(firsts), min(lasts))
 
 
-def whole_run(records: Sequence[RequestRecord], started_at: float, seconds: float) -> Window:
-    """The window of an open loop: the scheduled time, in which requests arrived at the asked rate."""
-    return Window(started_at, started_at + seconds) if records else Window(started_at, started_at)
+def scheduled_window(records: Sequence[RequestRecord], started_at: float, seconds: float) -> Window:
+    """The window of an open loop: from the first end of a request, before which arrivals met an emptier server than the
+    rate makes, until arrivals end. A server that ends no request in that time is looked at from the start.
+
+    Args:
+        records: complete requests of one repeat.
+        started_at: monotonic seconds of the start.
+        seconds: for how long requests arrived at the asked rate.
+    """
+    end = started_at + seconds
+    first = min((r.last_at for r in records), default=end)
+    return Window(first if first < end else started_at, end)
 
 
 def _gaps_ms(record: RequestRecord, window: Window) -> list[float]:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import gzip
 import os
-import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import ceil, log1p
@@ -24,15 +23,16 @@ from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.loadgen.ask import CacheCounters, cache_counters
 from tuner.loadgen.dialect import Dialect, variants
-from tuner.loadgen.job import Conversation, Job, LoadResult, Progress
+from tuner.loadgen.job import Conversation, Job, LoadResult, Progress, TooFewConnections
 from tuner.loadgen.pool import Interrupted, LoadPool
 from tuner.loadgen.prompts import Prompts, seeded
-from tuner.loadgen.record import RequestRecord, Trouble
+from tuner.loadgen.record import RequestRecord
 from tuner.loadgen.target import Target
 from tuner.loadgen.vocabulary import Vocabulary
 from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
 from tuner.trial.energy import Joules
 from tuner.trial.measure_events import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage
+from tuner.trial.measure_failure import WRONG_LENGTH, failure_of
 from tuner.trial.measure_level import Point, Repeat, count_errors, differ, level_result, repeat_metrics
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
@@ -48,11 +48,13 @@ _BAD_REQUEST = (400, 413, 422)
 class _Measurer:
     target: Target
     workload: Workload
+    vocabulary: Vocabulary
     prompts: Prompts
     pool: LoadPool
     time_scale: float
     flush: Callable[[], None] | None
     on_progress: Callable[[LevelProgress], None] | None
+    on_level: Callable[[LevelResult], None] | None
     should_abort: Callable[[], bool] | None
     raw_dir: Path | None
     keep_invalid: bool
@@ -61,23 +63,23 @@ class _Measurer:
     dialect: Dialect | None = None
     share_per_slot: float = 0.0
     cache: CacheCounters | None = None
+    is_warm: bool = True
     joules: float | None = None  # of the last run
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
     def settle(self, model: str) -> list[RequestRecord]:
         """Find the first way of asking that gives a full answer."""
-        work = self.workload
-        vocabulary = Vocabulary.load(work.tokenizer) if work.tokenizer else Vocabulary.guess(model)
         worst: LoadResult | None = None
-        for dialect in variants(model, work.api, vocabulary):
+        for dialect in variants(model, self.workload.api, self.vocabulary):
             self.dialect = dialect
             result = self._run(Stage.PROBE, Point(1), self.prompts.conversations(1, dialect, "probe"), 1)
             first = result.records[0]
             if all(record.complete for record in result.records):
                 return list(result.records)
-            retry = first.trouble is Trouble.SHORT or first.status in _BAD_REQUEST
-            if worst is None or first.trouble is Trouble.SHORT:
+            unequal = first.trouble in WRONG_LENGTH
+            retry = unequal or first.status in _BAD_REQUEST
+            if worst is None or unequal:
                 worst = result
             if not retry:
                 worst = result
@@ -94,6 +96,7 @@ class _Measurer:
             self._refuse_failures(result, Stage.WARMUP, Point(1))
             times += [record.e2e_s for record in result.records]
             records += result.records
+        self.is_warm = is_steady(times)
         self._keep_raw("warmup", 1, records)
         self.cache = cache_counters(self.target)
 
@@ -219,13 +222,7 @@ class _Measurer:
         try:
             result = self.pool.run(job, processes=processes, on_progress=tell, should_stop=self.should_abort)
         except ConnectionError as error:
-            raise MeasurementFailed(
-                MeasurementTrouble.DEAD_SERVER,
-                stage,
-                f"the server at {self.target.authority} does not take connections: {error}",
-                level=point.level,
-                levels=self.levels,
-            ) from error
+            raise self._unconnected(error, stage, point) from error
         except Interrupted:
             raise MeasurementFailed(
                 MeasurementTrouble.ABORTED, stage, "the measurement was stopped", level=point.level, levels=self.levels
@@ -266,10 +263,19 @@ class _Measurer:
             time_scale=self.time_scale,
             exact_input=self.dialect.exact_input,
             cache_counted=self._cache_share(),
-            extra_warnings=[WarningCode.DATASET_REPEATED] if self.prompts.repeated else [],
+            extra_warnings=self._noticed(),
         )
         self.levels.append(result)
+        if self.on_level is not None:
+            self.on_level(result)
         return result
+
+    def _noticed(self) -> list[WarningCode]:
+        noticed = {
+            WarningCode.DATASET_REPEATED: self.prompts.repeated,
+            WarningCode.NOT_WARM: not self.is_warm and not self.levels,  # later levels were warmed by the first
+        }
+        return [warning for warning, holds in noticed.items() if holds]
 
     def _cache_share(self) -> float | None:
         """Share of prompt tokens that the server took from its cache since this was last asked, by its own counters."""
@@ -282,38 +288,16 @@ class _Measurer:
             raise self._failure(result, stage, point)
 
     def _failure(self, result: LoadResult, stage: Stage, point: Point) -> MeasurementFailed:
-        errors = count_errors([result])
-        troubles = {record.trouble for record in result.records}
-        first = next(iter(errors), "no request was answered")
-        if result.stall is not None:
-            kind, message = MeasurementTrouble.STALLED, str(result.stall)
-        elif result.dead or (Trouble.TRANSPORT in troubles and not self._accepts_connections()):
-            kind, message = MeasurementTrouble.DEAD_SERVER, f"the server went away: {first}"
-        elif troubles & {Trouble.SHORT, Trouble.NO_TOKENS} and not troubles & set(Trouble) - {
-            Trouble.SHORT,
-            Trouble.NO_TOKENS,
-            Trouble.CUT,
-        }:
-            kind, message = MeasurementTrouble.SHORT_OUTPUT, f"answers came short: {first}"
-        else:
-            kind, message = MeasurementTrouble.REQUESTS_FAILED, f"requests failed: {first}"
-        return MeasurementFailed(
-            kind,
-            stage,
-            message,
-            level=point.level,
-            stall=result.stall,
-            errors=errors,
-            tokens=sum(record.output_tokens for record in result.records),
-            levels=self.levels,
-        )
+        return failure_of(result, stage, point, self.target, self.levels)
 
-    def _accepts_connections(self) -> bool:
-        try:
-            socket.create_connection((self.target.host, self.target.port), timeout=2).close()
-        except OSError:
-            return False
-        return True
+    def _unconnected(self, error: ConnectionError, stage: Stage, point: Point) -> MeasurementFailed:
+        """A server that takes some of the connections lives; one that takes none does not."""
+        where = f"the server at {self.target.authority}"
+        if isinstance(error, TooFewConnections):
+            kind, message = MeasurementTrouble.REQUESTS_FAILED, f"{where} admits fewer connections than asked: {error}"
+        else:
+            kind, message = MeasurementTrouble.DEAD_SERVER, f"{where} does not take connections: {error}"
+        return MeasurementFailed(kind, stage, message, level=point.level, levels=self.levels)
 
 
 def measure(
@@ -325,6 +309,7 @@ def measure(
     time_scale: float = 1.0,
     flush: Callable[[], None] | None = None,
     on_progress: Callable[[LevelProgress], None] | None = None,
+    on_level: Callable[[LevelResult], None] | None = None,
     should_abort: Callable[[], bool] | None = None,
     is_enough: Callable[[Sequence[LevelResult]], bool] | None = None,
     raw_dir: Path | None = None,
@@ -342,6 +327,7 @@ def measure(
         time_scale: the server's seconds per second of ours; results are in the server's seconds.
         flush: empties the server's prefix cache; called before each run, while nothing is in flight.
         on_progress: called about twice a second from this thread.
+        on_level: called with each level once it is measured.
         should_abort: asked about twenty times a second; True ends the measurement.
         is_enough: asked before each level what was measured so far suffices; True leaves out the rest.
         raw_dir: gets one `requests-<level>-r<repeat>.jsonl.gz` per run: a RequestRecord a line.
@@ -358,15 +344,18 @@ def measure(
         UserError: a tokenizer or data set cannot be read.
         UsageError: the URL is none.
     """
+    vocabulary = Vocabulary.load(workload.tokenizer) if workload.tokenizer else Vocabulary.guess(model)
     with LoadPool() as pool:
         measurer = _Measurer(
             target=Target.parse(base_url, headers),
             workload=workload,
-            prompts=Prompts(workload, seed),
+            vocabulary=vocabulary,
+            prompts=Prompts(workload, seed, vocabulary),
             pool=pool,
             time_scale=time_scale,
             flush=flush,
             on_progress=on_progress,
+            on_level=on_level,
             should_abort=should_abort,
             raw_dir=raw_dir,
             keep_invalid=keep_invalid,

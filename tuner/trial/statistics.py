@@ -9,10 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import combinations, combinations_with_replacement
 from statistics import NormalDist, fmean, median, stdev, variance
 
 CONFIDENCE = 0.95
+_JUDGED_FROM, _GROSS = 8, 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +77,7 @@ def t_cdf(t: float, df: float) -> float:
     return 1 - tail if t > 0 else tail
 
 
+@lru_cache(maxsize=1024)
 def t_quantile(p: float, df: float) -> float:
     """The value that a Student t variable with `df` degrees of freedom stays below with probability p.
 
@@ -194,9 +197,20 @@ def trimmed_interval(values: Sequence[float], trim: float = 0.2, confidence: flo
     return Interval(center, center - half, center + half)
 
 
+def gross_outliers(values: Sequence[float]) -> list[int]:
+    """Positions of values that are too far off to be noise: a modified z-score above 6, among eight values at least.
+
+    The usual cutoff of 3.5 finds outliers in every fifth clean sample of five and in every tenth of twenty.
+    """
+    return outliers(values, _GROSS) if len(values) >= _JUDGED_FROM else []
+
+
 def robust_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """Student's interval, or Yuen's where `outliers` finds any: the rule is fixed before the data are seen."""
-    if outliers(values):
+    """Student's interval, or Yuen's where there are `gross_outliers`: the rule is fixed before the data are seen.
+
+    An interval that was trimmed because of a clean sample's extremes would cover less than it says.
+    """
+    if gross_outliers(values):
         return trimmed_interval(values, confidence=confidence)
     return mean_interval(values, confidence)
 
