@@ -10,6 +10,7 @@ from statistics import fmean, stdev
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer, models
 
 from tuner.domain.workload import Lengths, Workload
 from tuner.errors import UserError
@@ -18,6 +19,13 @@ from tuner.loadgen.prompts import Prompts, draw_length
 from tuner.loadgen.vocabulary import COMMON_IDS, Vocabulary
 
 IDS = Dialect("m", "completions", Vocabulary(COMMON_IDS), as_ids=True)
+
+
+@pytest.fixture
+def tokenizer() -> Vocabulary:
+    """One token a character, spaces included."""
+    letters = Tokenizer(models.BPE({letter: n for n, letter in enumerate("abcd ")}, []))
+    return Vocabulary(range(5), letters)
 
 
 def bodies(workload: Workload, count: int, *, seed: int = 1, part: str = "c8/r1", dialect: Dialect = IDS) -> list[Any]:
@@ -109,6 +117,35 @@ class TestFiles:
         work = Workload.model_validate({"shape": {"kind": "sharegpt", "path": str(file)}})
         (body,) = bodies(work, 1)
         assert (body["prompt"], body["max_tokens"], body["min_tokens"]) == ("How?", 10, 10)
+
+    def test_sharegpt_begins_with_the_first_question_that_was_answered(self, tmp_path: Path) -> None:
+        file = tmp_path / "talks.json"
+        talk = [("system", "Be kind."), ("gpt", "Hello!"), ("human", "Why?"), ("gpt", "y" * 80), ("human", "Oh.")]
+        turns = [{"from": who, "value": said} for who, said in talk]
+        file.write_text(json.dumps([{"conversations": turns}]))
+        work = Workload.model_validate({"shape": {"kind": "sharegpt", "path": str(file)}})
+        (body,) = bodies(work, 1)
+        assert (body["prompt"], body["max_tokens"]) == ("Why?", 20)
+
+    def test_a_tokenizer_counts_answers_exactly(self, tmp_path: Path, tokenizer: Vocabulary) -> None:
+        file = tmp_path / "talks.json"
+        answer = "abab cdcd abab"
+        turns = [{"from": "human", "value": "How?"}, {"from": "gpt", "value": answer}]
+        file.write_text(json.dumps([{"conversations": turns}]))
+        work = Workload.model_validate({"shape": {"kind": "sharegpt", "path": str(file)}})
+        ((call,),) = Prompts(work, 1, tokenizer).conversations(1, IDS, "x")
+        assert call.output_tokens == len(answer)  # one token a character; four to a token would have been 3
+
+    def test_the_bounds_of_lengths_hold_for_files_too(self, tmp_path: Path) -> None:
+        file = tmp_path / "prompts.jsonl"
+        rows = [{"token_ids": [1] * n, "output_tokens": 10 * n} for n in (1, 2, 3, 4)]
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        fields: dict[str, Any] = {"shape": {"kind": "jsonl", "path": str(file)}, "input_lengths": {"max": 3}}
+        found = bodies(Workload.model_validate(fields | {"output_lengths": {"max": 20}}), 3)
+        assert sorted((len(b["prompt"]), b["max_tokens"]) for b in found) == [(1, 10), (2, 20), (3, 20)]
+        file.write_text(json.dumps(rows[3]))
+        with pytest.raises(UserError, match="all 1 are longer than 3 tokens"):
+            Prompts(Workload.model_validate(fields), 1)
 
     def test_jsonl_takes_text_ids_and_messages_as_the_api_allows(self, tmp_path: Path) -> None:
         file = tmp_path / "prompts.jsonl"

@@ -137,6 +137,7 @@ class TestTrouble:
         ("given_exchange", "trouble", "words"),
         [
             (exchange(text("a"), counted(1), DONE), Trouble.SHORT, "1 of 3 tokens"),
+            (exchange(*[text("a")] * 5, counted(5), DONE), Trouble.LONG, "5 tokens, more than the 3 asked for"),
             (exchange(counted(0), DONE), Trouble.NO_TOKENS, "no token"),
             (exchange(DONE), Trouble.NO_TOKENS, "no token"),
             (exchange(text("a"), data({"error": {"message": "CUDA died"}})), Trouble.SERVER_ERROR, "CUDA died"),

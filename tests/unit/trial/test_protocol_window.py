@@ -10,7 +10,14 @@ from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import LatencyLimits, Workload
 from tuner.loadgen.record import Trouble
 from tuner.trial.measure_level import Point, Repeat, count_errors, level_result, tokens_per_joule
-from tuner.trial.measure_window import Window, decode_tok_s, metrics_in, single_stream_metrics, steady_window
+from tuner.trial.measure_window import (
+    Window,
+    decode_tok_s,
+    metrics_in,
+    scheduled_window,
+    single_stream_metrics,
+    steady_window,
+)
 
 
 class TestWindow:
@@ -42,6 +49,25 @@ class TestWindow:
         window = steady_window(records)
         assert window is not None
         assert metrics_in(records, window)[Metric.TTFT_P99_MS] == pytest.approx(100)
+
+
+class TestOpenWindow:
+    def test_it_opens_when_the_first_request_has_ended_and_closes_with_the_schedule(self) -> None:
+        records = [request(0, 0.1), request(1, 0.2, ttft=5.0)]
+        window = scheduled_window(records, 0.0, 3.0)
+        assert (window.start, window.end) == (pytest.approx(0.3), pytest.approx(3.0))
+
+    def test_arrivals_at_an_empty_server_do_not_count(self) -> None:
+        empty = [request(n, n / 10, ttft=0.01) for n in range(3)]
+        loaded = [request(n, n / 10, ttft=0.2) for n in range(3, 10)]
+        window = scheduled_window([*empty, *loaded], 0.0, 1.0)
+        found = metrics_in([*empty, *loaded], window, whole_requests_only=False)
+        assert window.start == pytest.approx(0.11)
+        assert found[Metric.TTFT_P50_MS] == pytest.approx(200)
+
+    def test_a_server_that_ends_nothing_in_time_is_looked_at_from_the_start(self) -> None:
+        window = scheduled_window([request(0, 0.1, ttft=9.0)], 0.0, 3.0)
+        assert (window.start, window.end) == (0.0, 3.0)
 
 
 class TestMetrics:
@@ -111,6 +137,14 @@ class TestLevels:
         found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True, cache_counted=0.4)
         assert WarningCode.PREFIX_CACHE_HIT.value in found.warnings
         assert found.cached_share == 0.4
+
+    @pytest.mark.parametrize(("counted", "marked"), [(512, False), (514, False), (530, True), (None, False)])
+    def test_prompts_that_the_server_counts_otherwise_are_not_called_exact(
+        self, counted: int | None, marked: bool
+    ) -> None:
+        repeats = [Repeat(result(march(4, 3, prompt_tokens=counted)), 1.0)]
+        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        assert (WarningCode.INPUT_LENGTH_APPROXIMATE.value in found.warnings) == marked
 
     def test_a_drift_of_single_requests_is_marked(self) -> None:
         records = [request(0, float(n), itl=0.01 * (1 + n / 50)) for n in range(10)]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from tuner.trial.statistics import (
     drift,
+    gross_outliers,
     hodges_lehmann,
     is_steady,
     launch_spread,
@@ -118,6 +119,19 @@ class TestOneSample:
         assert outliers(SAMPLE) == []
         assert outliers([1.0, 1.0, 1.0, 9.0]) == []
         assert outliers([1.0, 9.0]) == []
+
+    def test_clean_data_of_any_size_are_seldom_trimmed(self) -> None:
+        random = Random(14)
+        for size in (5, 8, 20):
+            found = [gross_outliers([random.gauss(0, 1) for _ in range(size)]) for _ in range(500)]
+            assert fmean(map(bool, found)) < 0.04
+        assert gross_outliers([*SAMPLE, 10.05, 9.95, 30.0]) == [8]
+
+    @pytest.mark.parametrize("size", [5, 8, 12])
+    def test_the_robust_interval_of_clean_data_covers_as_often_as_it_says(self, size: int) -> None:
+        random = Random(15)
+        intervals = [robust_interval([random.gauss(5, 1) for _ in range(size)]) for _ in range(2000)]
+        assert fmean(i is not None and i.contains(5) for i in intervals) == pytest.approx(0.95, abs=0.016)
 
     def test_the_center_of_pairs_withstands_a_third_of_wild_values(self) -> None:
         assert hodges_lehmann([10, 10.1, 9.9, 10, 10.2, 9.8, 10, 500, 900]) == pytest.approx(10.1, abs=0.3)
