@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import pty
+import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
+from support.measuring import wait_for
 from support.scripted_server import HANG, HEAD, good, plain, serving, token
 
 from tuner.trial.ports import reserve_ports
@@ -64,6 +70,87 @@ def test_files_csv_parquet_plot_and_raw_records(tmp_path: Path) -> None:
     assert {path.name for path in raw.iterdir()} >= {"requests-c1-r1.jsonl.gz", "requests-c4-r1.jsonl.gz"}
 
 
+def test_a_files_name_says_its_form(tmp_path: Path) -> None:
+    with serving(good) as server:
+        done = bench(server.url, *QUICK, "-o", str(tmp_path / "o.json"))
+    assert done.returncode == 0
+    assert [level["level"] for level in json.loads((tmp_path / "o.json").read_text())["levels"]] == [1, 4]
+    assert done.stdout == ""
+
+
+def test_every_row_tells_the_state_of_cache_and_client() -> None:
+    with serving(good) as server:
+        done = bench(server.url, *QUICK, "--csv")
+    for row in csv.DictReader(done.stdout.splitlines()):
+        assert float(row["prompt_tokens"]) == 4
+        assert row["cached_share"] == ""  # this server does not say
+        assert 0 < float(row["client_cpu_share"]) < 1
+        assert float(row["client_lag_ms"]) >= 0
+
+
+def test_a_workload_of_spread_lengths_rates_and_limits_is_sent_as_told() -> None:
+    lengths = ["--input-lengths", "kind=uniform,spread=0.5", "--output-lengths", "kind=uniform,spread=0.9,max=5"]
+    rest = "--rates 40 --rate-seconds 0.5 --arrivals constant --goodput ttft_ms=60000 --shared-prefix 2"
+    with serving(good) as server:
+        words = "--model m --levels 1 --input-tokens 8 --output-tokens 4 --repeats 1 --warmup 2 --prefix-groups 3"
+        done = bench(server.url, *words.split(), *lengths, *rest.split(), "--json")
+    assert done.returncode == 0, done.stderr
+    asked, prompts = ({f(body) for body in server.bodies} for f in (_asked, _prompt_length))
+    assert len(asked) > 2
+    assert max(asked) <= 5
+    assert len(prompts) > 2
+    assert prompts <= set(range(4, 13))
+    assert len({tuple(body["prompt"][:2]) for body in server.bodies}) == 3
+    _, rate = json.loads(done.stdout)["levels"]
+    assert (rate["rate"], rate["asked"]) == (40.0, 20)
+    (goodput,) = (row for row in rate["measurements"] if row["metric"] == "goodput_s")
+    assert goodput["center"] > 0
+
+
+def _asked(body: dict[str, Any]) -> int:
+    return int(body["max_tokens"])
+
+
+def _prompt_length(body: dict[str, Any]) -> int:
+    return len(body["prompt"])
+
+
+def test_on_a_terminal_levels_appear_as_they_are_measured() -> None:
+    """The first level's row stands on the screen before the second level is done."""
+
+    def slow_second(body: dict[str, Any], number: int) -> Any:
+        return good(body, number, wait=0.3 if number > 12 else 0.002)
+
+    with serving(slow_second) as server:
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(
+            [TUNER, "bench", server.url, *QUICK, "--repeats", "1"], stdout=subprocess.DEVNULL, stderr=theirs
+        )
+        os.close(theirs)
+        seen = b""
+        with contextlib.suppress(OSError):  # a terminal that nobody holds any more ends with EIO
+            while data := os.read(ours, 65536):
+                seen += data
+        os.close(ours)
+        assert process.wait(60) == 0
+    # Drawn while C=4 ran: the table with the row of C=1, then the line of progress.
+    drawn = seen.decode()
+    assert drawn.index("│ C=1") < drawn.rindex("level C=4 run 1")
+
+
+def test_an_interrupt_ends_it_and_its_load_processes() -> None:
+    with serving(lambda _b, _n: [HEAD, token(), HANG]) as server:
+        process = subprocess.Popen([TUNER, "bench", server.url, *QUICK], stdout=subprocess.DEVNULL, stderr=-1)
+        wait_for(lambda: len(server.bodies) == 1)
+        workers = psutil.Process(process.pid).children()
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=60)
+        assert workers
+        wait_for(lambda: not any(worker.is_running() for worker in workers))
+    assert process.returncode == 130
+    assert b"Traceback" not in said
+
+
 def test_an_invalid_level_is_shown_and_ends_with_exit_code_1() -> None:
     def busy(body: dict[str, Any], number: int) -> Any:
         return [plain("503 Busy", b"full")] if number == 20 else good(body, number)
@@ -84,6 +171,12 @@ def test_an_invalid_level_is_shown_and_ends_with_exit_code_1() -> None:
         (["--levels", "8,1"], 2, "levels must ascend"),
         (["--json", "--csv"], 2, "choose one of"),
         (["--parquet"], 2, "needs a file"),
+        (["-o", "results"], 2, "in which form"),
+        (["--json", "-o", "/nowhere/results.json"], 1, "cannot be written"),
+        (["--plot", "/nowhere/plot.html"], 1, "cannot be written"),
+        (["--input-lengths", "lognormal"], 2, "expected name=value"),
+        (["--output-lengths", "kind=even"], 2, "output_lengths.kind"),
+        (["--goodput", "speed=3"], 2, "goodput.speed"),
         (["--turns", "2", "--shared-prefix", "2"], 2, "choose one of"),
         (["--api-key-env", "NO_SUCH_KEY"], 2, "NO_SUCH_KEY is not set"),
         (["--dataset", "/nowhere.jsonl"], 1, "cannot be read"),
