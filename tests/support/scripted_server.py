@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import socket
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -124,6 +126,8 @@ class ScriptedServer:
             elif isinstance(step, float):
                 await asyncio.sleep(step)
             elif step == CUT:
+                reset = struct.pack("ii", 1, 0)  # linger on, for 0 s: closing sends a reset
+                writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
                 writer.transport.abort()
                 return False
             elif step == HANG:

@@ -74,6 +74,7 @@ class TestFailures:
     def test_a_socket_that_breaks_mid_answer_says_after_how_many_tokens(self) -> None:
         error = failure(once_warm(lambda _b, _n: [HEAD, token(), token(), 0.05, CUT]), levels=(4,))
         assert error.kind is MeasurementTrouble.REQUESTS_FAILED
+        assert "ConnectionResetError" in str(error)
         assert "after 2 tokens" in str(error)
 
     def test_a_half_closed_socket_is_a_failed_request_and_no_dead_server(self) -> None:

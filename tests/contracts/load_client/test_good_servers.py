@@ -6,12 +6,14 @@ import gzip
 import json
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.measuring import run, work
 from support.scripted_server import (
+    CLOSE,
     DONE,
     END,
     HEAD,
@@ -56,7 +58,8 @@ class TestAGoodServer:
 
     def test_connections_are_opened_beforehand_and_kept(self) -> None:
         with serving(good) as server:
-            measure(server.url, "m", work(levels=(4,), requests_per_slot=5), seed=1)
+            (four,) = measure(server.url, "m", work(levels=(4,), requests_per_slot=5), seed=1)
+            assert WarningCode.RECONNECTED.value not in four.warnings  # none was opened in the timed part
             # One for each single request before, one question about metrics before and after, four for the level.
             assert server.connections <= 2 + 3 + 4
 
@@ -109,6 +112,14 @@ class TestAGoodServer:
             monkeypatch.setenv(name, "http://127.0.0.1:9")
         assert all(level.valid for level in run(good))
 
+    def test_a_request_may_take_as_long_as_it_likes_while_tokens_come(self) -> None:
+        patience: dict[str, Any] = {"request_timeout_s": 1.5, "warmup_requests": 1, "precision": 0.9}
+        (one,) = run(lambda body, n: good(body, n, wait=0.25), levels=(1,), output_tokens=8, **patience)
+        assert one.valid
+        e2e = one.value(Metric.E2E_P50_MS)
+        assert e2e is not None
+        assert e2e > 1500
+
     def test_chat_is_measured_too(self) -> None:
         def chat(body: dict[str, Any], _n: int) -> Iterator[Step]:
             yield HEAD + event({"choices": [{"delta": {"role": "assistant", "content": ""}}]})
@@ -155,3 +166,25 @@ class TestOpenLoop:
         assert rate.asked == 25
         assert rate.level > 5  # 50/s at 0.2 s each keep about ten in flight
         assert all(m.rate == 50 for m in rate.measurements)
+
+    def test_a_request_that_leaves_late_is_late_from_its_scheduled_instant(self, tmp_path: Path) -> None:
+        """A connection closed by the server must be opened again: what that costs belongs to the request."""
+
+        def closing(body: dict[str, Any], number: int) -> Iterator[Step]:
+            yield from good(body, number)
+            yield CLOSE
+
+        with serving(closing) as server:
+            measure(
+                server.url,
+                "m",
+                work(levels=(1,), rates=(40.0,), arrivals="constant", rate_seconds=0.5),
+                seed=1,
+                raw_dir=tmp_path,
+            )
+        with gzip.open(tmp_path / "requests-rate40-r1.jsonl.gz", "rt") as lines:
+            records = [RequestRecord.from_json(line) for line in lines]
+        due = sorted(record.scheduled_at for record in records)
+        assert [after - before for before, after in pairwise(due)] == pytest.approx([1 / 40] * 19)
+        assert all(record.sent_at > record.scheduled_at for record in records)
+        assert all(record.ttft_s > record.offsets_us[0] / 1e6 for record in records)

@@ -96,6 +96,19 @@ class TestServersWithTheirOwnWays:
         assert four.valid
         assert WarningCode.RECONNECTED.value in four.warnings
 
+    def test_a_connection_that_is_closed_just_as_it_is_used_costs_a_retry_and_no_failure(self) -> None:
+        seen: list[int] = []
+
+        def stale(body: dict[str, Any], number: int) -> Iterable[Step]:
+            seen.append(number)
+            return [CLOSE] if number in (8, 11) else good(body, number)
+
+        (four,) = run(stale, levels=(4,))
+        assert four.valid
+        assert four.completed == four.asked
+        assert len(seen) == 2 + four.asked + 2  # two before the level, and each closed one sent again
+        assert WarningCode.RECONNECTED.value in four.warnings
+
     def test_a_stream_that_ends_with_its_connection_is_complete(self) -> None:
         def old_fashioned(body: dict[str, Any], _n: int) -> Iterator[Step]:
             yield b"HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n"

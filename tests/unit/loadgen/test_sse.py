@@ -101,6 +101,14 @@ class TestCounting:
         assert found.complete
         assert found.ttft_s == pytest.approx(0.5)
 
+    @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "content"])
+    def test_reasoning_is_a_token_even_when_nobody_counts(self, name: str) -> None:
+        found = record(
+            exchange(delta(role="assistant"), delta(**{name: "hm"}), delta(**{name: "so"}), DONE), asked_tokens=2
+        )
+        assert (found.output_tokens, found.counted_by, found.complete) == (2, CountedBy.CHUNKS, True)
+        assert found.ttft_s == pytest.approx(0.6)
+
     def test_bundled_tokens_are_counted_by_usage_and_marked(self) -> None:
         found = record(exchange(text("a b c"), text("d e f"), counted(6), DONE), asked_tokens=6)
         assert (found.output_tokens, found.bundled, found.complete) == (6, True, True)
