@@ -34,6 +34,7 @@ from tuner.export.report_proof import (
     ablation_parts,
     confirmation_parts,
     estimate,
+    minimal_words,
     percent,
     standing_of,
 )
@@ -122,7 +123,7 @@ def report_of(findings: Findings) -> Report:
     return Report(
         study=study.name,
         simulated=study.simulated,
-        verdict=_verdict(front, chosen, findings.confirmation),
+        verdict=_verdict(front, chosen, findings.confirmation, findings.ablation),
         settings=tuple(_changes(front, chosen.candidate)) if chosen is not None else (),
         headlines=tuple(_headlines(front, chosen, findings.confirmation)),
         sections=tuple(_sections(findings, front, chosen, finalists, curves)),
@@ -160,7 +161,9 @@ def _finalists(front: Front, chosen: Standing | None, confirmation: Confirmation
     return tuple(unique.values())[:MOST_FINALISTS]
 
 
-def _verdict(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> str:
+def _verdict(
+    front: Front, chosen: Standing | None, confirmation: Confirmation | None, ablation: Ablation | None
+) -> str:
     if chosen is None:
         return "No configuration was measured that keeps every limit."
     if chosen.is_baseline:
@@ -169,7 +172,8 @@ def _verdict(front: Front, chosen: Standing | None, confirmation: Confirmation |
         arm = confirmation.arm_of(chosen.candidate)
         if arm is not None and arm.gains:
             rounds = f"in {confirmation.rounds} interleaved rounds"
-            return f"Trial {chosen.trial} against the baseline, {rounds}: {_told(arm)}."
+            said = f"Trial {chosen.trial} against the baseline, {rounds}: {_told(arm)}."
+            return f"{said} {minimal_words(front, ablation, chosen)}".rstrip()
         return f"Trial {chosen.trial} is the best found; interleaved launches do not show that it is faster."
     return f"Trial {chosen.trial} is the best found; its gain was not confirmed by interleaved launches yet."
 

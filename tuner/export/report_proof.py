@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate, Front, Standing
-from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
+from tuner.domain.proof import Ablation, AblationRow, ArmResult, Confirmation, Effect
 from tuner.domain.values import readable, spell
 from tuner.export.report_facts import Figure, Table
 
@@ -128,7 +128,7 @@ def ablation_parts(front: Front, found: Ablation) -> Iterator[str | Table | Figu
     rows = [
         (
             row.setting,
-            ", ".join(f"{spell(before)} → {spell(now)}" for before, now in row.values.values()),
+            _values(row),
             row.kind.value,
             str(max((effect.rounds for effect in row.effects), default=0)),
             *(_effect(effect)[0] for effect in row.effects),
@@ -140,10 +140,30 @@ def ablation_parts(front: Front, found: Ablation) -> Iterator[str | Table | Figu
     columns = ("setting", "values", "how", "rounds", *(f"Δ {goal.label}" for goal in front.goals), "what became of it")
     yield Table(columns, tuple(rows), numbers=tuple(range(3, 4 + len(front.goals))))
     yield f"All settings together, in the same rounds: {_told(found.total)}."
-    standing = standing_of(front, found.minimal)
-    which = "" if standing is None or standing.is_baseline else f" (trial {standing.trial})"
     against = f" Against the full winner: {_told(found.minimal_effects)}." if found.minimal_effects else ""
-    yield f"Minimal configuration: {configuration(front, found.minimal)}{which}.{against}"
+    yield f"Minimal configuration: {_numbered(front, found.minimal)}.{against}"
+
+
+def minimal_words(front: Front, found: Ablation | None, chosen: Standing) -> str:
+    """That the chosen configuration can do with fewer settings; empty where its ablation does not say so."""
+    if found is None or not found.complete or not found.minimal_effects:
+        return ""
+    if found.winner.fingerprint != chosen.candidate.fingerprint:
+        return ""
+    return f"As far as launches can tell, less is enough: {_numbered(front, found.minimal)}."
+
+
+def _numbered(front: Front, candidate: Candidate) -> str:
+    """`decode_steps=4 (trial 18)`."""
+    standing = standing_of(front, candidate)
+    which = "" if standing is None or standing.is_baseline else f" (trial {standing.trial})"
+    return f"{configuration(front, candidate)}{which}"
+
+
+def _values(row: AblationRow) -> str:
+    """`1 → 4`; with names where several knobs are one setting."""
+    changes = {knob: f"{spell(before)} → {spell(now)}" for knob, (before, now) in row.values.items()}
+    return ", ".join(change if len(changes) == 1 else f"{knob}: {change}" for knob, change in changes.items())
 
 
 def _told(effects: Sequence[Effect]) -> str:

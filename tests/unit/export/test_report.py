@@ -178,6 +178,24 @@ def test_an_ablation_tells_the_whole_gain_and_how_the_minimal_configuration_comp
     assert "| nccl_proto | unset → LL | leave one out | 3 | +31.0 % [+30.0 %, +32.0 %] |" in text
 
 
+def test_the_verdict_says_when_fewer_settings_are_enough() -> None:
+    words = "As far as launches can tell, less is enough: decode_steps=2 (trial 3)."
+    apart = replace(made.ablation(), winner=made.WINNER, minimal=made.OTHER)
+    assert report_of(replace(made.findings(), ablation=apart)).verdict.endswith(words)
+    of_another = replace(apart, winner=made.FULL)
+    unfinished = replace(apart, complete=False)
+    nothing_dropped = replace(apart, minimal=made.WINNER, minimal_effects=())
+    for other in (of_another, unfinished, nothing_dropped, None):
+        assert "enough" not in report_of(replace(made.findings(), ablation=other)).verdict
+
+
+def test_several_knobs_that_are_one_setting_are_named_with_their_values() -> None:
+    found = made.ablation()
+    both = replace(found.rows[0], setting="ranks + cores", values={"ranks": (1, 2), "cores": (None, "0|1")})
+    text = table_of(replace(made.findings(), ablation=replace(found, rows=(both,))), "What each setting contributes")
+    assert "| ranks + cores | ranks: 1 → 2, cores: unset → 0\\|1 |" in text
+
+
 def test_a_simulated_study_says_so_at_the_top_and_a_measured_one_does_not(html: str) -> None:
     assert Page(html).text.split("night (simulated)")[1].strip().startswith("– tuner SIMULATED")
     assert "SIMULATED –" not in Page(report_html(made.findings(simulated=False))).text
