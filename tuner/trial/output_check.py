@@ -7,6 +7,7 @@ launch must agree as well, within the tolerance of the space's `output_check`.
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import cycle, islice
@@ -15,6 +16,7 @@ from pathlib import Path
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore, compare
 from tuner.domain.trial import Purpose, TrialRequest
+from tuner.domain.workload import Workload
 from tuner.engines.answers import Asking, BadAnswerError, WrongAnswerError, ask_all
 from tuner.errors import UserError
 from tuner.loadgen.vocabulary import Vocabulary
@@ -39,7 +41,7 @@ _OPENINGS = (
     "1, 2, 3, 5, 8, 13,",
     "To bake bread one needs flour, water,",
 )
-_SENTENCE = "Line {number}: the keeper of the lighthouse noted wind, waves and {count} ships that passed before noon. "
+_SENTENCE = "Line {number}: the keeper of the lighthouse noted wind, waves and {count} ships that passed before noon."
 
 
 class OutputChecker:
@@ -161,17 +163,9 @@ class OutputChecker:
         return TaskScore(right, len(pairs))
 
     def _own_prompts(self, model_path: str) -> tuple[str, ...]:
-        """Half of them short, half as long as the workload's prompts."""
-        work, count = self._request.workload, self._check.prompts
+        work = self._request.workload
         vocabulary = Vocabulary.load(work.tokenizer) if work.tokenizer else Vocabulary.guess(model_path)
-        prompts = []
-        for index in range(count):
-            opening = _OPENINGS[index // 2 % len(_OPENINGS)]
-            if index % 2:
-                room = work.input_tokens - _length(vocabulary, opening)
-                opening = _long_text(vocabulary, room, start=100 * index) + opening
-            prompts.append(opening if index < 2 * len(_OPENINGS) else f"{index}. {opening}")
-        return tuple(prompts)
+        return prompts_for(work, self._check.prompts, vocabulary)
 
     def _keep(self, part: str, answers: tuple[Answer, ...]) -> None:
         file = self._run_dir / ANSWERS
@@ -184,6 +178,18 @@ class OutputChecker:
         file.write_text(json.dumps(kept, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
 
 
+def prompts_for(workload: Workload, count: int, vocabulary: Vocabulary) -> tuple[str, ...]:
+    """Prompts to check answers with, all different: half of them short, half as long as the workload's."""
+    prompts = []
+    for index in range(count):
+        opening = _OPENINGS[index // 2 % len(_OPENINGS)]
+        room = workload.input_tokens - _length(vocabulary, opening) if index % 2 else 0
+        before = _long_text(vocabulary, room, start=100 * index)
+        is_new = index < 2 * len(_OPENINGS) and (before or not index % 2)
+        prompts.append(before + opening if is_new else f"{index}. {before}{opening}")
+    return tuple(prompts)
+
+
 def _length(vocabulary: Vocabulary, text: str) -> int:
     """Tokens of a text; without a tokenizer an upper estimate for ordinary words."""
     if vocabulary.tokenizer is None:
@@ -192,13 +198,15 @@ def _length(vocabulary: Vocabulary, text: str) -> int:
 
 
 def _long_text(vocabulary: Vocabulary, room: int, start: int) -> str:
-    """Sentences that fill at most so many tokens."""
-    text, number = "", start
-    while True:
-        longer = text + _SENTENCE.format(number=number, count=number * 7 % 91)
-        if _length(vocabulary, longer) > room:
-            return text
-        text, number = longer, number + 1
+    """Sentences that fill at most so many tokens; the last one may end anywhere."""
+    words: list[str] = []
+    number = start
+    while _length(vocabulary, "".join(words)) <= room:
+        words += [f"{word} " for word in _SENTENCE.format(number=number, count=number * 7 % 91).split()]
+        number += 1
+    lengths = range(len(words) + 1)
+    fitting = bisect_right(lengths, room, key=lambda count: _length(vocabulary, "".join(words[:count])))
+    return "".join(words[: max(0, fitting - 1)])
 
 
 def _short(text: str) -> str:
