@@ -117,9 +117,10 @@ class TestFailures:
     def test_keep_alive_comments_do_not_hide_a_stall(self) -> None:
         def pinging(_b: dict[str, Any], _n: int) -> Iterator[Step]:
             yield HEAD + token()
-            for _ in range(200):
+            for _ in range(100):
                 yield 0.05
                 yield piece(b": ping\n\n")
+            yield from [token(), token(), token(), usage(4), DONE + END]  # too late
 
         error = failure(once_warm(pinging), levels=(4,), request_timeout_s=0.8)
         assert error.kind is MeasurementTrouble.STALLED

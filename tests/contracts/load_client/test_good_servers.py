@@ -167,6 +167,18 @@ class TestOpenLoop:
         assert rate.level > 5  # 50/s at 0.2 s each keep about ten in flight
         assert all(m.rate == 50 for m in rate.measurements)
 
+    def test_more_requests_are_sent_than_connections_were_opened_beforehand(self) -> None:
+        (_, rate) = run(
+            lambda body, n: good(body, n, wait=0.002 if n < 4 else 0.6),
+            levels=(1,),
+            single_stream_max_requests=2,
+            rates=(200.0,),
+            arrivals="constant",
+            rate_seconds=0.5,
+        )
+        assert rate.valid
+        assert rate.asked == rate.level == 100  # all in flight at once: none waited for another one's connection
+
     def test_a_request_that_leaves_late_is_late_from_its_scheduled_instant(self, tmp_path: Path) -> None:
         """A connection closed by the server must be opened again: what that costs belongs to the request."""
 
