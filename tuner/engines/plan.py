@@ -6,13 +6,13 @@ The argument list is built here, item by item; no shell ever sees a value.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
-from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
+from tuner.domain.denied import KEPT_ENV, REACHED_BY_DEFAULT, denied_env, denied_flag, denied_program
 from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
@@ -98,14 +98,34 @@ def env_text(value: Scalar) -> str:
     return str(int(value)) if isinstance(value, bool) else spell_number(value)
 
 
+_Flags = dict[str, tuple[FlagValue, bool]]
+"""Flag → its value, and whether a text is several words."""
+
+
+def _close_defaults(engine: str, catalogue: FlagCatalogue, capability: str | None, flags: _Flags) -> None:
+    """Turn off what the engine would reach multicast by without being asked.
+
+    Raises:
+        UserError: the space turns it on, and names no harmless way.
+    """
+    given = {catalogue.canonical(name): value for name, (value, _) in flags.items() if value is not None}
+    for way in REACHED_BY_DEFAULT.get(engine, ()):
+        if not way.concerns(capability) or way.unless in given or catalogue.find(way.off) is None:
+            continue
+        if given.get(way.off) is False:
+            raise UserError(f"{way.off} off is not launched: {way.reason}", hint=way.hint)
+        flags[way.off] = (True, False)
+
+
 def _refuse_denied(
-    engine: str, catalogue: FlagCatalogue, flags: Mapping[str, tuple[FlagValue, bool]], env: Mapping[str, str]
+    engine: str, catalogue: FlagCatalogue, program: Sequence[str], flags: _Flags, env: Mapping[str, str]
 ) -> None:
     """The last place where every setting of a launch is known, whichever file or default it came from."""
+    if (why := denied_program(engine, catalogue, program)) is not None:
+        raise UserError(f"{' '.join(program)} is not launched: {why}", hint=f"engines.{engine}.command")
     for name, (value, _) in flags.items():
         spec = catalogue.find(name)
-        single = value if not isinstance(value, tuple) else None
-        if (entry := denied_flag(engine, spec.name if spec is not None else name, single)) is not None:
+        if (entry := denied_flag(engine, spec.name if spec is not None else name, value)) is not None:
             raise UserError(f"{name} is not launched: {entry.reason}", hint=entry.hint)
     for name, text in env.items():
         if (entry := denied_env(name, text)) is not None:
@@ -134,7 +154,7 @@ def build_plan(
     values = candidate.values
     merged = _json_flags(knobs, values, fixed.flags)
 
-    flags: dict[str, tuple[FlagValue, bool]] = {name: (value, False) for name, value in fixed.flags.items()}
+    flags: _Flags = {name: (value, False) for name, value in fixed.flags.items()}
     flags.update({name: (text, False) for name, text in merged.items()})
     env = {**definition.env, **{name: env_text(value) for name, value in fixed.env.items()}}
     for name, value in values.items():
@@ -146,7 +166,8 @@ def build_plan(
         elif knob.flag is not None:
             flags[knob.flag] = ((not value) if knob.inverted else value, knob.split)
 
-    argv = list(definition.program(engine_space.command))
+    program = definition.program(engine_space.command)
+    argv = list(program)
     argv += [definition.model_flag, space.model] if definition.model_flag else [space.model]
     if space.served_model is not None and definition.served_model_flag is not None:
         argv += [definition.served_model_flag, space.served_model]
@@ -156,9 +177,11 @@ def build_plan(
             env[side.env] = str(port)
         elif side.flag is not None:
             argv += [side.flag, str(port)]
+    if len(place.gpus) > 1:
+        _close_defaults(candidate.engine, catalogue, space.hardware.compute_capability, flags)
     for name, (given, split) in flags.items():
         argv += _flag_arguments(name, given, catalogue, split=split)
-    _refuse_denied(candidate.engine, catalogue, flags, env)
+    _refuse_denied(candidate.engine, catalogue, program, flags, {**env, **definition.trial_env})
     if place.gpus:
         env |= {name: value for name, value in KEPT_ENV.items() if name not in env}
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.gpus))

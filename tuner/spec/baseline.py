@@ -188,9 +188,7 @@ class _Split:
                 self._error(f"{flag} {text}: it spans several nodes, and tuner launches on one host")
                 continue
             value = self._flag_value(flag, spec, text)
-            if (
-                denied := denied_flag(self._engine, spec.name, value if not isinstance(value, tuple) else None)
-            ) is not None:
+            if (denied := denied_flag(self._engine, spec.name, value)) is not None:
                 self._error(f"{flag} is not allowed: {denied.reason}", denied.hint)
                 continue
             rest = self._to_knobs(landing, value)

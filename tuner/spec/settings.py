@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec
-from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
+from tuner.domain.denied import KEPT_ENV, REACHED_BY_DEFAULT, denied_env, denied_flag, denied_program
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
-from tuner.domain.values import Scalar, Value, spell
+from tuner.domain.values import FlagValue, Scalar, Value, spell
 from tuner.secrets import is_secret_name, redact
 from tuner.spec.findings import Findings, Place
 from tuner.spec.nccl import remarks_on
@@ -81,6 +81,7 @@ def check_settings(
         else:
             _check_flag_knob(engine, catalogue, knob, place, findings)
     _check_fixed(space, engine, catalogue, findings)
+    _check_defaults(space, engine, catalogue, possible, findings)
     _check_collisions(space, engine, catalogue, possible, reach, findings)
 
 
@@ -192,6 +193,32 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
         if holds_secret(name, str(text)):
             findings.error(place, *secret_in_file(name))
         _check_variable(space, name, text, place, findings)
+
+
+def _check_defaults(
+    space: Space, engine: str, catalogue: FlagCatalogue, knobs: dict[str, Knob], findings: Findings
+) -> None:
+    """What reaches multicast without being asked may not be turned on, unless a harmless way is fixed."""
+    command = space.engines[engine].command
+    if command is not None and (why := denied_program(engine, catalogue, command)) is not None:
+        findings.error(("engines", engine, "command"), f"not allowed: {why}")
+    # Place in the file, canonical flag, value as the engine gets it.
+    given: list[tuple[Place, str, FlagValue]] = [
+        (("engines", engine, "flags", flag), catalogue.canonical(flag), value)
+        for flag, value in space.engines[engine].flags.items()
+    ]
+    for way in REACHED_BY_DEFAULT.get(engine, ()):
+        if space.hardware.gpus < 2 or not way.concerns(space.hardware.compute_capability):
+            continue
+        if any(flag == way.unless and value is not None for _, flag, value in given):
+            continue
+        for name, knob in knobs.items():
+            if landing_of(knob, catalogue).name == way.off:
+                where = knob_place(space, engine, name)
+                given += [(place, way.off, _landed(knob, value)) for place, value in _values(knob, where)]
+        for place, flag, value in given:
+            if flag == way.off and value is False:
+                findings.error(place, f"{way.off} off is not allowed: {way.reason}", way.hint)
 
 
 def _check_fixed_value(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from tuner.domain.denied import DENIED_ENV, DENIED_FLAGS, KEPT_ENV
+from tuner.domain.denied import DENIED_ENV, DENIED_FLAGS, KEPT_ENV, REACHED_BY_DEFAULT
 from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, TunerError
@@ -89,7 +89,9 @@ def _denied() -> Check:
     variables = sorted({entry.name for entry in DENIED_ENV} - set(KEPT_ENV))
     kept = ", ".join(f"{name}={value}" for name, value in KEPT_ENV.items())
     denied = ", ".join((*variables, *flags))
-    return Check("NVLink multicast", State.OK, f"kept off: {kept}; denied where they reach it: {denied}")
+    given = ", ".join(way.off for ways in REACHED_BY_DEFAULT.values() for way in ways)
+    text = f"kept off: {kept}, and where an engine would reach it by itself {given}"
+    return Check("NVLink multicast", State.OK, f"{text}; denied where they reach it: {denied}")
 
 
 def _environment(machine: MachineFacts) -> Iterator[Check]:

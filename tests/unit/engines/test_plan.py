@@ -197,3 +197,46 @@ def test_a_launch_on_gpus_keeps_multicast_off_though_its_engine_does_not_say_so(
     place = Place("127.0.0.1", 8123, gpus=(0, 1))
     found = build_plan(definition, CATALOGUE, space, Candidate.of(space, "toy", {}), FixedSettings(), place)
     assert KEPT_ENV.items() <= found.env.items()
+
+
+OFF, BACKEND = "--enforce-disable-flashinfer-allreduce-fusion", "--flashinfer-allreduce-fusion-backend"
+
+
+def fused(flags: dict[str, object], capability: str | None, gpus: tuple[int, ...] = (0, 1)) -> list[str]:
+    """The arguments of an SGLang launch that concern the fusion of all-reduces."""
+    hardware = {"gpus": len(gpus), "compute_capability": capability}
+    space = Space.model_validate({"name": "s", "model": "m", "hardware": hardware, "engines": {"sglang": {}}})
+    catalogue = FlagCatalogue.from_json(
+        {
+            "engine": "sglang",
+            "version": "1",
+            "flags": [{"name": OFF, "kind": "switch"}, {"name": BACKEND, "kind": "value"}],
+        }
+    )
+    definition = EngineDefinition.model_validate({"name": "sglang", "title": "S", "command": ["serve"]})
+    place, candidate = Place("127.0.0.1", 8123, gpus=gpus), Candidate.of(space, "sglang", {})
+    return settings_of(build_plan(definition, catalogue, space, candidate, FixedSettings(flags), place))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("capability", ["10.0", "10.3", None])
+def test_what_an_engine_would_reach_multicast_by_itself_is_turned_off(capability: str | None) -> None:
+    assert fused({}, capability) == [OFF]
+    assert fused({BACKEND: None}, capability) == [OFF]
+    assert fused({BACKEND: "trtllm"}, capability) == [BACKEND, "trtllm"]
+    with pytest.raises(UserError, match=f"{OFF} off is not launched"):
+        fused({OFF: False}, capability)
+
+
+def test_an_engine_that_would_not_is_left_as_it_is() -> None:
+    assert fused({}, "9.0") == fused({}, "12.0") == fused({OFF: False}, "9.0") == []
+    assert fused({}, "10.0", gpus=(0,)) == []
+
+
+def test_a_program_that_undoes_what_every_launch_keeps_is_not_launched() -> None:
+    with pytest.raises(UserError, match="is not launched: it changes NCCL_NVLS_ENABLE"):
+        plan({}, {}, command=["env", "NCCL_NVLS_ENABLE=1", "toy", "serve"])
+
+
+def test_variables_for_measuring_only_are_checked_too() -> None:
+    with pytest.raises(UserError, match="NCCL_NVLS_ENABLE=1 is not launched"):
+        plan({}, {}, trial_env={"NCCL_NVLS_ENABLE": "1"})
