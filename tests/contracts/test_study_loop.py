@@ -76,26 +76,33 @@ def test_search_is_launched_warm_where_that_was_asked_for(world: World) -> None:
     assert all(request.warm for request in executor.requests)
 
 
-def test_a_warm_launch_that_fails_is_repeated_plainly_and_blames_nobody(world: World) -> None:
+@pytest.mark.parametrize(
+    ("failure", "trial"),
+    [(FailureClass.BAD_FLAG, 1), (FailureClass.UNKNOWN, 1), (FailureClass.UNKNOWN, 4), (FailureClass.CUDA_FAULT, 4)],
+)
+def test_a_warm_launch_whose_fault_may_be_the_forks_is_repeated_plainly_and_blames_nobody(
+    world: World, failure: FailureClass, trial: int
+) -> None:
     world.warm = True
-
-    def script(request: TrialRequest) -> Outcome:
-        """`b` fails however it is launched; trial 3 only when forked."""
-        broken = request.candidate.values["b"] or (request.trial == 3 and request.warm)
-        return failed(FailureClass.BAD_FLAG) if broken else speed(request)
-
-    world.run(script)
-    attempts = world.store.attempts("toy")
-    by_trial = {trial: [a.state for a in attempts if a.trial == trial] for trial in {a.trial for a in attempts}}
-    assert by_trial[3] in (
-        [AttemptState.ABANDONED, AttemptState.MEASURED],
-        [AttemptState.ABANDONED, AttemptState.FAILED],
-    )
-    candidates = {a.trial: a.candidate.values["b"] for a in attempts}
-    for trial, states in by_trial.items():
-        assert states[-1] is (AttemptState.FAILED if candidates[trial] else AttemptState.MEASURED)
+    _, executor = world.run(lambda it: failed(failure) if it.trial == trial and it.warm else speed(it))
+    assert [a.state for a in world.store.attempts("toy", trial=trial)] == [
+        AttemptState.ABANDONED,
+        AttemptState.MEASURED,
+    ]
+    assert [request.warm for request in executor.requests if request.trial == trial] == [True, False]
     told = [event.text for event in world.events if isinstance(event, Noted)]
-    assert any("trial 3 failed when launched warm" in text for text in told)
+    assert any(f"trial {trial} failed when launched warm" in text for text in told)
+
+
+def test_where_warm_launches_work_one_that_fails_by_a_known_fault_is_not_launched_again(world: World) -> None:
+    world.warm = True
+    _, executor = world.run(lambda it: failed(FailureClass.BAD_FLAG) if it.candidate.values["b"] else speed(it))
+    broken = [request for request in executor.requests if request.candidate.values["b"] and request.trial > 3]
+    assert broken
+    assert len({request.trial for request in broken}) == len(broken)
+    assert {a.state for a in world.store.attempts("toy") if a.candidate.values["b"] and a.trial > 3} == {
+        AttemptState.FAILED
+    }
 
 
 def test_once_a_plain_launch_does_what_a_warm_one_could_not_no_more_are_warm(world: World) -> None:

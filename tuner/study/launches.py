@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tuner.domain.failure_memory import next_step
 from tuner.domain.machine import gpu_memory_in_use
-from tuner.domain.outcome import FAILURES, Action, Failure, Phase
+from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import Cutoff, Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
@@ -33,7 +33,10 @@ LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 5.0
-_MAY_BE_WARM = frozenset({Purpose.BASELINE, Purpose.SEARCH, Purpose.SENTINEL, Purpose.SECOND_CHANCE})
+_MAY_BE_WARM = frozenset({Purpose.BASELINE, Purpose.SEARCH, Purpose.SENTINEL})
+_WARM_WORKS = 3
+"""So many launches measured warm, and a warm one that fails is its candidate's: no hang costs its time-out twice."""
+_MAY_BE_THE_FORKS = frozenset({FailureClass.UNKNOWN, FailureClass.CUDA_FAULT})
 _AGENDA_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
 """Launches that an agenda asks for again by itself when they were proposed but never begun."""
 
@@ -255,7 +258,7 @@ class Launches:
             self._store.abandon(attempt.id)
             self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
             return
-        if isinstance(report.outcome, Failure) and WARM_NOTE in report.notes:
+        if isinstance(report.outcome, Failure) and WARM_NOTE in report.notes and self._may_be_the_forks(report.outcome):
             self._launch_plainly(attempt, proposal, report.outcome)
             return
         if attempt.trial in self._failed_warm and not isinstance(report.outcome, Failure) and self._warm:
@@ -264,8 +267,14 @@ class Launches:
         self._store.finish_attempt(attempt.id, report)
         self._conclude(attempt, proposal, report)
 
+    def _may_be_the_forks(self, failure: Failure) -> bool:
+        """Whether a plain launch might have worked where a warm one failed."""
+        if failure.failure_class in _MAY_BE_THE_FORKS:
+            return True
+        measured = (a for a in self._store.attempts(self._record.name) if a.state is AttemptState.MEASURED)
+        return sum(a.report is not None and WARM_NOTE in a.report.notes for a in measured) < _WARM_WORKS
+
     def _launch_plainly(self, attempt: AttemptRecord, proposal: Proposal, failure: Failure) -> None:
-        """A warm launch that failed says nothing against its candidate: the fault may be the fork's."""
         self._store.abandon(attempt.id)
         self._failed_warm.add(attempt.trial)
         self._hand.waiting.append(_Waiting(proposal, attempt.attempt + 1))
