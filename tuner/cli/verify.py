@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def verify(
     script: Annotated[Path, typer.Argument(help="Script that `tuner export` wrote.", show_default=False)],
-    launches: Annotated[int, typer.Option(min=1, help="How often it is started; the median counts.")] = 1,
+    launches: Annotated[int, typer.Option(min=1, help="How often it is started; the mean counts.")] = 1,
     tolerance: Annotated[
         float, typer.Option(min=0, max=1, help="Share by which a value may be worse than recorded.")
     ] = 0.05,
@@ -102,7 +102,7 @@ def _print(script: Path, found: Verification) -> None:
         now = ", ".join(map(number, check.values)) or "–"
         change = "–" if check.change is None else f"{check.change:+.1%}"
         label = f"{recorded.metric.value} at C={recorded.level} [{recorded.metric.unit}]"
-        bound = number(recorded.worst_allowed(found.tolerance))
+        bound = number(check.allowed)
         table.add_row(label, number(recorded.center), now, change, bound, style="" if check.holds else "red")
     out().print(table)
     for fact, (then, now) in found.changed.items():

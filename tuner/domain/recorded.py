@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Literal
 
@@ -19,7 +20,7 @@ _MODEL = ConfigDict(frozen=True, extra="forbid")
 
 
 class RecordedNumber(BaseModel):
-    """One objective: the median over launches and its 95 % interval, in the metric's unit."""
+    """One objective: its value over launches and the 95 % interval, in the metric's unit."""
 
     model_config = _MODEL
 
@@ -30,15 +31,23 @@ class RecordedNumber(BaseModel):
     high: float | None = None
     launches: int = 1
 
-    def worst_allowed(self, tolerance: float) -> float:
-        """The value that a new measurement must reach: the interval's worse end, or `tolerance` (a share) off."""
-        if self.metric.higher_is_better:
-            return min(self.center * (1 - tolerance), self.center if self.low is None else self.low)
-        return max(self.center * (1 + tolerance), self.center if self.high is None else self.high)
+    def worst_allowed(self, tolerance: float, launches: int) -> float:
+        """The value that the mean of new launches must reach: `tolerance` (a share) off, or what noise makes of them.
 
-    def holds(self, value: float, tolerance: float) -> bool:
-        """Whether a new value is as good; a better one always is."""
-        bound = self.worst_allowed(tolerance)
+        The recorded interval is that of the recorded mean. New launches have noise of their own: of n recorded and m
+        new ones the difference lies within an interval that is sqrt(1 + n/m) times as wide (the prediction interval of
+        a future mean; Hahn & Meeker, Statistical Intervals, 1991, chapter 4), here of logarithms.
+        """
+        wider = math.sqrt(1 + self.launches / launches)
+        end = self.low if self.metric.higher_is_better else self.high
+        by_noise = self.center if end is None or end <= 0 else self.center * (end / self.center) ** wider
+        if self.metric.higher_is_better:
+            return min(self.center * (1 - tolerance), by_noise)
+        return max(self.center * (1 + tolerance), by_noise)
+
+    def holds(self, value: float, tolerance: float, launches: int) -> bool:
+        """Whether the mean of new launches is as good; a better one always is."""
+        bound = self.worst_allowed(tolerance, launches)
         return value >= bound if self.metric.higher_is_better else value <= bound
 
 

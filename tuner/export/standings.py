@@ -127,7 +127,7 @@ def estimates_by_level(
 def geometric_mean(values: Iterable[float]) -> float:
     """Of values that scatter by factors; the ratio of two is what comparisons of logarithms find. 0 where one is."""
     known = list(values)
-    return math.exp(statistics.fmean(map(math.log, known))) if all(value > 0 for value in known) else 0.0
+    return statistics.geometric_mean(known) if min(known) > 0 else 0.0
 
 
 def _broken(

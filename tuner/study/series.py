@@ -238,7 +238,7 @@ class SeriesResults:
         own = [launch.value for launch in rounds.launches if launch.arm == candidate.fingerprint]
         if not own:
             return None
-        center = math.exp(statistics.fmean(map(math.log, own)))
+        center = statistics.geometric_mean(own)
         if rounds.df < 1:
             return Estimate(center, launches=len(own))
         half = t_quantile(0.5 + CONFIDENCE / 2, rounds.df) * rounds.deviation / math.sqrt(len(own))

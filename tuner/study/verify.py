@@ -19,21 +19,42 @@ from tuner.errors import UserError
 from tuner.trial.runner import run_trial
 
 TOLERANCE = 0.05
-"""A value may be this much worse than recorded, as a share; a wider interval of the record counts instead."""
+"""A value may be this much worse than recorded, as a share; where noise makes more of so few launches, that counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """One recorded number and its new values, one per launch; `holds` is False without any."""
+    """One recorded number and its new values, one per launch.
+
+    Attributes:
+        recorded: as the script remembers it.
+        values: positive.
+        tolerance: share by which the new value may be worse, whatever the noise.
+    """
 
     recorded: RecordedNumber
     values: tuple[float, ...]
-    holds: bool
+    tolerance: float
+
+    @property
+    def now(self) -> float | None:
+        """The geometric mean of the new values, as recorded ones are; None without any."""
+        return statistics.geometric_mean(self.values) if self.values else None
 
     @property
     def change(self) -> float | None:
-        """The new median over the recorded value, minus one."""
-        return statistics.median(self.values) / self.recorded.center - 1 if self.values else None
+        """The new value over the recorded one, minus one."""
+        return None if self.now is None else self.now / self.recorded.center - 1
+
+    @property
+    def allowed(self) -> float:
+        """The worst value that so many launches may have."""
+        return self.recorded.worst_allowed(self.tolerance, max(1, len(self.values)))
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is reached; False without any value."""
+        return self.now is not None and self.recorded.holds(self.now, self.tolerance, len(self.values))
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +107,7 @@ def verify(
     Args:
         path: the script.
         run_root: folder for logs and raw records.
-        launches: how often; the median counts.
+        launches: how often; their mean counts.
         tolerance: share by which a value may be worse.
         notify: called with every step.
 
@@ -138,9 +159,7 @@ def _compare(recorded: Recorded, reports: Sequence[TrialReport], tolerance: floa
     checks = []
     for number in recorded.numbers:
         found = [outcome.value(number.metric, number.level) for outcome in measured]
-        values = tuple(value for value in found if value is not None)
-        holds = bool(values) and number.holds(statistics.median(values), tolerance)
-        checks.append(Checked(number, values, holds))
+        checks.append(Checked(number, tuple(value for value in found if value is not None and value > 0), tolerance))
     now = reports[-1]
     changed = differences(recorded.machine, now.machine)
     for name, version in recorded.versions.items():

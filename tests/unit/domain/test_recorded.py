@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
 import pytest
 
 from tuner.domain.measurement import Metric
 from tuner.domain.recorded import MARK, Recorded, RecordedNumber, read_recorded
 from tuner.domain.workload import Workload
 from tuner.errors import UserError
+from tuner.trial.statistics import t_quantile
 
 
 def recorded(study: str = "night") -> Recorded:
@@ -44,16 +48,34 @@ def test_a_script_without_a_record_of_this_version_is_refused(text: str) -> None
         read_recorded(text, "serve.sh")
 
 
-def test_a_rate_holds_down_to_the_tolerance_or_its_own_interval() -> None:
+def test_a_rate_holds_down_to_the_tolerance_or_what_noise_makes_of_one_more_launch() -> None:
     number = RecordedNumber(metric=Metric.OUTPUT_TOK_S, level=1, center=100.0, low=90.0, high=110.0)
-    assert number.holds(90.0, 0.05)
-    assert not number.holds(89.9, 0.05)
-    assert number.holds(80.0, 0.2)
-    assert number.holds(150.0, 0.05)
+    assert number.worst_allowed(0.05, 1) == pytest.approx(100 * 0.9 ** math.sqrt(2))
+    assert number.holds(86.2, 0.05, 1)
+    assert not number.holds(86.1, 0.05, 1)
+    assert number.holds(80.0, 0.2, 1)
+    assert number.holds(150.0, 0.05, 1)
+    assert number.worst_allowed(0.05, 1000) == pytest.approx(90.0, rel=1e-3), "many new launches have no noise"
 
 
 def test_a_latency_holds_up_to_the_tolerance() -> None:
     number = RecordedNumber(metric=Metric.TTFT_P99_MS, level=1, center=100.0, low=99.0, high=101.0)
-    assert number.holds(105.0, 0.05)
-    assert not number.holds(105.1, 0.05)
-    assert number.holds(10.0, 0.05)
+    assert number.holds(105.0, 0.05, 1)
+    assert not number.holds(105.1, 0.05, 1)
+    assert number.holds(10.0, 0.05, 1)
+
+
+@pytest.mark.parametrize(("launches", "again"), [(3, 1), (3, 3), (5, 2)])
+def test_what_did_not_change_is_called_worse_in_one_of_forty_cases(launches: int, again: int) -> None:
+    chance = np.random.default_rng(1)
+    draws, alarms = 4000, 0
+    for _ in range(draws):
+        old, new = chance.normal(0, 0.1, launches), chance.normal(0, 0.1, again)
+        half = t_quantile(0.975, launches - 1) * old.std(ddof=1) / math.sqrt(launches)
+        ends = [float(np.exp(old.mean() + side * half)) for side in (-1, 0, 1)]
+        number = RecordedNumber(
+            metric=Metric.OUTPUT_TOK_S, level=1, low=ends[0], center=ends[1], high=ends[2], launches=launches
+        )
+        alarms += not number.holds(float(np.exp(new.mean())), 1e-9, again)
+    # 2.5 %, as of any value below the lower end of a 95 % interval; 3.3 standard errors about it.
+    assert alarms / draws == pytest.approx(0.025, abs=0.008)
