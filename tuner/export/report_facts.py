@@ -109,7 +109,7 @@ def wrong_answers(attempts: Sequence[AttemptRecord]) -> str:
 
 
 def output_table(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing], check: OutputCheck) -> Table:
-    """How far each finalist's answers agree with the baseline's, over all its launches."""
+    """How far each finalist's answers agree with the baseline's: of all its launches the one that agrees least."""
     columns = ("trial", "launches", "same tokens alone", "under load", "drift (nats)", "needed", "own questions")
     if not check.enabled:
         return Table(columns, (), empty="switched off in the space: answers were not checked")
@@ -135,7 +135,9 @@ def output_table(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing
 
 
 def _least(found: Sequence[Agreement]) -> str:
-    return f"{min(agreement.share for agreement in found):.1%}" if found else "reference"
+    """The launch that agrees least: `97.0 % of 230`, the tokens that could be compared."""
+    worst = min(found, key=lambda agreement: agreement.share, default=None)
+    return "reference" if worst is None else f"{worst.share * 100:.1f} % of {worst.compared:,}"
 
 
 def _most_drift(found: Sequence[Agreement]) -> str:

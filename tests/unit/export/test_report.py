@@ -142,6 +142,10 @@ def test_a_confirmed_configuration_that_cannot_be_recommended_says_why() -> None
     assert reason in text
 
 
+def test_the_output_check_says_how_many_tokens_could_be_compared() -> None:
+    assert "| 97.0 % of 256 | 95.0 % of 2,048 | 0.030 |" in table_of(made.findings(), "Output check")
+
+
 def test_no_number_of_launches_makes_a_gain_certain() -> None:
     found = made.confirmation()
     base, winner = found.arms
