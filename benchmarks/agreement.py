@@ -3,7 +3,8 @@
     python -m benchmarks.agreement [--rounds 4] [--levels 1,16] [--priority -10]
 
 Starts vLLM on the CPU with a model of random weights, then lets both clients measure it several times in alternating
-order, after one run at each level that does not count: the first load of a kind is slower, whoever sends it. Two clients agree when the ranges of their rounds overlap or their medians differ by less than the wider range.
+order, after one run at each level that does not count: the first load of a kind is slower, whoever sends it. Two
+clients agree when the ranges of their rounds overlap or their medians differ by less than the wider range.
 The last line of the output is one JSON object: `{"c16": {metric: {"ours": […], "vllm": […], "agree": …}}}`.
 """
 
