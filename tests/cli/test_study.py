@@ -158,7 +158,9 @@ def test_everything_that_prints_data_prints_one_json_document(folder: Path) -> N
         assert json.loads(tuner(folder, "study", *command, "--json").stdout)
         assert tuner(folder, "study", *command).stdout.strip()
     assert "simulated" in tuner(folder, "study", "front", "night").stdout
-    assert "taken" not in red_line(tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", code=1))
+    again = tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", code=1)
+    assert "there is a study night already" in red_line(again)
+    assert "launches" not in again.stderr  # said before the plan is shown
     (folder / "tiny.yaml").write_text(SPACE.replace("high: 8", "high: 16"), encoding="utf-8")
     assert "not the space" in red_line(tuner(folder, "study", "resume", "night", "--space", "tiny.yaml", code=1))
     tuner(folder, "study", "delete", "night", "--yes")

@@ -142,7 +142,8 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
     record = store.study(name)
     attempts = store.attempts(name)
     front = front_of(record.space, attempts)
-    cautions = warnings_of(record.space, attempts, front)
+    found = confirmation(record, attempts)
+    cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
     if as_json:
         print_json(front_document(record, front, cautions))
         return
@@ -170,7 +171,8 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
 
     record, attempts = store.study(name), store.attempts(name)
     front = front_of(record.space, attempts)
-    cautions = warnings_of(record.space, attempts, front)
+    found = confirmation(record, attempts)
+    cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
     script = write_default_export(store, record) if front.members else None
     if as_json:
         document = front_document(record, front, cautions)
@@ -194,7 +196,6 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     else:
         what = changes(_changes(front, chosen))
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
-    found = confirmation(record, attempts)
     for one in numbers_of(front, chosen, None if found is None else found.arm_of(chosen.candidate)):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
         alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""

@@ -89,11 +89,12 @@ def findings_of(store: Store, name: str) -> Findings:
 
     record, attempts = store.study(name), store.attempts(name)
     front = front_of(record.space, attempts)
+    found = confirmation_of(record.space, attempts, baselines_of(attempts))
     return Findings(
         study=record,
         attempts=attempts,
-        cautions=warnings_of(record.space, attempts, front),
-        confirmation=confirmation_of(record.space, attempts, baselines_of(attempts)),
+        cautions=warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate),
+        confirmation=found,
         ablation=_ablation(record, attempts),
         probe=store.probe(name),
     )

@@ -121,7 +121,7 @@ def start(
         gpus=gpus,
     )
     prepared = prepare_start(options, elsewhere=ray_address is not None, only_plan=dry_run)
-    teachers = _teachers(prepared, storage)
+    teachers = _teachers(prepared, storage, new=not dry_run)
     if dry_run:
         plan_view.show(prepared, teachers, as_json=as_json, script=True)
         return
@@ -131,14 +131,20 @@ def start(
         _run(start_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
 
-def _teachers(prepared: Prepared, storage: str | None) -> Teachers:
-    """Earlier studies that teach this one, and those that could; where there is no database yet, there are none."""
+def _teachers(prepared: Prepared, storage: str | None, *, new: bool) -> Teachers:
+    """Earlier studies that teach this one, and those that could; where there is no database yet, there are none.
+
+    Raises:
+        StudyError: a `new` study has the name of an earlier one; whoever reads the plan shall not learn it afterwards.
+    """
     from tuner.errors import StorageError
     from tuner.store import open_store
     from tuner.study.warmstart import Teachers, teachers_of, warm_start_names
 
     try:
         with open_store(storage, create=False) as store:
+            if new:
+                store.refuse_taken(prepared.record.name)
             return teachers_of(store, prepared)
     except StorageError:
         # A database that cannot be reached stops the study below; named studies must be found now.

@@ -24,9 +24,16 @@ IDENTITY = (
 each time it starts, and a second machine of the same kind measures the same."""
 
 
-def differences(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """Fact → (old, new), of the identity facts that both sides know."""
-    return {key: (old[key], new[key]) for key in IDENTITY if key in old and key in new and old[key] != new[key]}
+OF_ENGINE = frozenset({"nccl"})
+"""Facts that an engine brings along: two engines of one study differ in them on the very same machine."""
+
+
+def differences(
+    old: Mapping[str, str], new: Mapping[str, str], *, same_engine: bool = True
+) -> dict[str, tuple[str, str]]:
+    """Fact → (old, new), of the identity facts that both sides know; without the engine's own unless it is the same."""
+    facts = [key for key in IDENTITY if same_engine or key not in OF_ENGINE]
+    return {key: (old[key], new[key]) for key in facts if key in old and key in new and old[key] != new[key]}
 
 
 GPU_USED_BEFORE = "gpu_used_before_mib"

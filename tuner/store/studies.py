@@ -13,6 +13,11 @@ from tuner.store.tables import ExportRow, StudyRow
 from tuner.store.transactions import Transactions, find_study
 
 
+def _taken(name: str) -> StudyError:
+    hint = f"`tuner study resume {name}` goes on with it; or choose another --name"
+    return StudyError(f"there is a study {name} already", hint=hint)
+
+
 class Studies(Transactions):
     """The half of the store that knows studies."""
 
@@ -30,10 +35,19 @@ class Studies(Transactions):
             if taken is None:
                 session.add(codec.study_to_row(record))
             elif (taken.created_at, taken.space_hash) != (record.created_at, record.space_hash):
-                hint = f"`tuner study resume {record.name}` goes on with it; or choose another --name"
-                raise StudyError(f"there is a study {record.name} already", hint=hint)
+                raise _taken(record.name)
 
         self._database.write(work)
+
+    def refuse_taken(self, name: str) -> None:
+        """Say early what `create_study` would say in the end.
+
+        Raises:
+            StudyError: there is a study of this name.
+        """
+        query = select(StudyRow.id).where(StudyRow.name == name)
+        if self._database.read(lambda session: session.scalar(query)) is not None:
+            raise _taken(name)
 
     def change_study(self, record: StudyRecord) -> None:
         """Store what may change when a study goes on: its budget, its sampler, and what the command line said.

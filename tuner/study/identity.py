@@ -10,28 +10,30 @@ from tuner.errors import MachineUnfit
 
 
 def machine_changes(
-    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, str | None]
+    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, Mapping[str, str]]
 ) -> dict[str, tuple[str, str]]:
-    """Fact → (as last measured, here), of the facts in `tuner.domain.machine.IDENTITY` and the engines' versions.
+    """Fact → (as last measured, here), of the facts in `tuner.domain.machine.IDENTITY` and of versions.
 
     Args:
         attempts: the study's launches; the last measured one counts, for versions the last of each engine.
-        machine: summary of this machine.
-        versions: engine → version installed here, None where it is unknown.
+        machine: what is known here before a launch: summary of this machine, hash of the model's configuration.
+        versions: engine → its own name and the packages beside it (torch, NCCL …) → version installed here.
     """
     reports = [a.report for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
     if not reports:
         return {}
     changes = differences(reports[-1].machine, machine)
-    for engine, here in versions.items():
-        then = next((r.versions[engine] for r in reversed(reports) if engine in r.versions), None)
-        if here is not None and then is not None and then != here:
-            changes[f"{engine} version"] = (then, here)
+    for engine, installed in versions.items():
+        then = next((r.versions for r in reversed(reports) if engine in r.versions), {})
+        for name, here in installed.items():
+            if then.get(name, here) != here:
+                whose = "" if name == engine else f" beside {engine}"
+                changes[f"{name} version{whose}"] = (then[name], here)
     return changes
 
 
 def refuse_other_machine(
-    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, str | None]
+    attempts: Sequence[AttemptRecord], machine: Mapping[str, str], versions: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Stop before launches are made that could not be compared with the earlier ones.
 

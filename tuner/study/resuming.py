@@ -13,6 +13,7 @@ from tuner.spec import load_space, space_differences, space_hash
 from tuner.store import Store
 from tuner.study.identity import refuse_other_machine
 from tuner.study.session import BudgetOptions, Prepared, only_engines, prepared_of, setups_of, split_overrides
+from tuner.trial.machine import model_config_hash
 
 _SHOWN = 5
 
@@ -65,9 +66,27 @@ def prepare_resume(
     prepared = prepared_of(record, setups_of(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
     # A simulated engine's numbers come from a model, whatever the machine.
     if not (elsewhere or other_machine or record.simulated):
-        versions = {engine: setup.installed.version for engine, setup in prepared.setups.items()}
-        refuse_other_machine(store.attempts(name), prepared.machine.summary(), versions)
+        refuse_other_machine(store.attempts(name), _facts_here(prepared), _versions_here(prepared))
     return replace(prepared, changes=tuple(_told(stored, record)))
+
+
+def _facts_here(prepared: Prepared) -> dict[str, str]:
+    """What tells this machine from another before anything is launched, the model's configuration included."""
+    facts = prepared.machine.summary()
+    # The model of the setups: in a checkout a folder may be found from elsewhere.
+    model = next(iter(prepared.setups.values())).space.model
+    if (digest := model_config_hash(model)) is not None:
+        facts["model_config"] = digest
+    return facts
+
+
+def _versions_here(prepared: Prepared) -> dict[str, dict[str, str]]:
+    """Engine → versions of itself, where it says, and of the packages beside it."""
+    found = {}
+    for engine, setup in prepared.setups.items():
+        own = {} if setup.installed.version is None else {engine: setup.installed.version}
+        found[engine] = {**own, **setup.installed.packages}
+    return found
 
 
 def _changed(stored: StudyRecord, options: ResumeOptions) -> StudyRecord:

@@ -6,7 +6,8 @@ import math
 import statistics
 from collections.abc import Iterator, Sequence
 
-from tuner.domain.front import DEFAULT_PICK, Front, Standing
+from tuner.domain.candidate import Candidate
+from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
 from tuner.domain.machine import differences
 from tuner.domain.measurement import Measured
@@ -16,6 +17,7 @@ from tuner.domain.values import Value, same, spell
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
 from tuner.study.silence import inactive_knobs
+from tuner.study.summary import baselines_of
 from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
@@ -32,14 +34,19 @@ _UNDECIDED_NATS = 0.01
 _FEW_VALUES = 2
 
 
-def warnings_of(space: Space, attempts: Sequence[AttemptRecord], front: Front) -> tuple[Caution, ...]:
+def warnings_of(
+    space: Space, attempts: Sequence[AttemptRecord], front: Front, chosen: Candidate | None = None
+) -> tuple[Caution, ...]:
     """Every warning that the stored data give rise to, the gravest first.
 
     Args:
         space: of the study.
         attempts: all of its launches.
         front: what they came to.
+        chosen: what a confirmation chose; without one, the front's default pick is the winner.
     """
+    if chosen is None and front.members:
+        chosen = front.pick(DEFAULT_PICK).candidate
     measured = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
     found = [
         *_baseline_failed(space, attempts),
@@ -47,7 +54,8 @@ def warnings_of(space: Space, attempts: Sequence[AttemptRecord], front: Front) -
         *_machine(measured),
         *_noise(space, measured),
         *warm_difference(space, measured),
-        *_front(space, front),
+        *_few_launches(front),
+        *(() if chosen is None else _winner_at_edge(space, attempts, chosen)),
         *_inactive(attempts, front),
         *_levels(measured),
     ]
@@ -93,8 +101,7 @@ def _machine(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
     if not measured:
         return
     facts = [(a, a.report.machine) for a in measured if a.report is not None]
-    first = facts[0][1]
-    others = [(a, changed) for a, machine in facts if (changed := differences(first, machine))]
+    others = [(a, changed) for a in measured if (changed := _other_machine(measured, a))]
     if others:
         names = ", ".join(dict.fromkeys(name for _, changed in others for name in changed))
         yield Caution(WarningCode.OTHER_MACHINE, f"different: {names}", _trials([a for a, _ in others]))
@@ -107,6 +114,18 @@ def _machine(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
     if dirty:
         most = max(mib for _, mib in dirty)
         yield Caution(WarningCode.DIRTY_GPU, f"up to {most} MiB", _trials([a for a, _ in dirty]))
+
+
+def _other_machine(measured: Sequence[AttemptRecord], attempt: AttemptRecord) -> list[str]:
+    """What is not as in the study's first launch; libraries and versions not as in the first of the same engine."""
+    own = next(a for a in measured if a.candidate.engine == attempt.candidate.engine)
+    first = measured[0].report
+    before, now = own.report, attempt.report
+    if first is None or before is None or now is None:
+        return []
+    changed = [*differences(first.machine, now.machine, same_engine=False), *differences(before.machine, now.machine)]
+    changed += [f"{name} version" for name, then in before.versions.items() if now.versions.get(name, then) != then]
+    return list(dict.fromkeys(changed))
 
 
 def _slow_downs(text: str) -> list[str]:
@@ -130,10 +149,11 @@ def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]
         deviation = _pooled_deviation([[math.log(value) for _, value in group] for group in groups.values()])
         if deviation is not None and deviation > _NOISY:
             noisy.append(f"{goal.label}: {deviation:.1%}")
-        starts = {a.candidate.fingerprint for a in measured if a.purpose in BASELINE_PURPOSES}
-        change = next((c for key in starts if (c := _trend(groups.get(key, []))) is not None), None)
-        if change is not None:
-            drifts.append(f"{goal.label}: {change:+.1%}")
+        for engine, baseline in baselines_of(measured).items():
+            change = _trend(groups.get(baseline.fingerprint, []))
+            if change is not None:
+                whose = f" ({engine})" if len(space.engines) > 1 else ""
+                drifts.append(f"{goal.label}{whose}: {change:+.1%}")
     if noisy:
         yield Caution(WarningCode.NOISY, ", ".join(noisy))
     if drifts:
@@ -157,24 +177,24 @@ def _trend(points: Sequence[tuple[float, float]]) -> float | None:
     return found.relative
 
 
-def _front(space: Space, front: Front) -> Iterator[Caution]:
+def _few_launches(front: Front) -> Iterator[Caution]:
     few = [s for s in front.members if s.values and min(v.launches for v in s.values) < _ENOUGH_LAUNCHES]
     if few:
         detail = f"{len(few)} of {len(front.members)}"
         yield Caution(WarningCode.TOO_FEW_LAUNCHES, detail, tuple(s.trial for s in few))
-    if front.members:
-        chosen = front.pick(DEFAULT_PICK)
-        if edges := _edges(space, front, chosen):
-            yield Caution(WarningCode.WINNER_AT_EDGE, ", ".join(edges), (chosen.trial,))
 
 
-def _edges(space: Space, front: Front, chosen: Standing) -> list[str]:
-    """Ordered knobs that the chosen configuration moved to the first or last of their values."""
-    if chosen.is_baseline or front.baseline is None:
-        return []
-    knobs = space.knobs_of(chosen.candidate.engine)
-    moved = chosen.candidate.differs_from(front.baseline.candidate)
-    return [f"{name}={spell(now)}" for name, (_, now) in moved.items() if name in knobs and _is_edge(knobs[name], now)]
+def _winner_at_edge(space: Space, attempts: Sequence[AttemptRecord], winner: Candidate) -> Iterator[Caution]:
+    """Ordered knobs that the winner moved to the first or last of their values."""
+    baseline = baselines_of(attempts).get(winner.engine)
+    if baseline is None:
+        return
+    knobs = space.knobs_of(winner.engine)
+    moved = {name: now for name, (_, now) in winner.differs_from(baseline).items() if name in knobs}
+    edges = [f"{name}={spell(now)}" for name, now in moved.items() if _is_edge(knobs[name], now)]
+    if edges:
+        trial = min(a.trial for a in attempts if a.candidate.fingerprint == winner.fingerprint)
+        yield Caution(WarningCode.WINNER_AT_EDGE, ", ".join(edges), (trial,))
 
 
 def _is_edge(knob: Knob, value: Value) -> bool:

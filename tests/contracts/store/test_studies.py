@@ -30,6 +30,12 @@ def test_a_taken_name_is_refused_and_the_first_study_stays(night: Store) -> None
     assert night.study("night") == records.study()
 
 
+def test_whether_a_name_is_taken_can_be_asked_beforehand(night: Store) -> None:
+    with pytest.raises(StudyError, match="there is a study night already"):
+        night.refuse_taken("night")
+    night.refuse_taken("other")
+
+
 def test_creating_the_same_study_again_after_a_lost_commit_is_no_error(night: Store) -> None:
     night.create_study(records.study())
     assert len(night.studies()) == 1

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from support import records
 
-from tuner.errors import SpecError, StudyError, UserError
+from tuner.domain.trial import Purpose
+from tuner.errors import MachineUnfit, SpecError, StudyError, UserError
 from tuner.store import Store, open_store
 from tuner.study.resuming import ResumeOptions, prepare_resume
 from tuner.study.session import BudgetOptions, StartOptions, prepare_start
+from tuner.trial.machine import machine_facts, model_config_hash
 
 SPACE = """\
 name: tiny
@@ -139,3 +143,34 @@ def test_engines_that_were_chosen_at_the_start_stay_chosen(tmp_path: Path, file:
         prepared = prepare_resume(store, "one", ResumeOptions(str(file)))
     assert list(prepared.record.space.engines) == ["simulated"]
     assert prepared.changes == ()
+
+
+@pytest.mark.parametrize("hidden", [64, 128])
+def test_a_model_whose_configuration_was_changed_is_another_one(tmp_path: Path, file: Path, hidden: int) -> None:
+    config = tmp_path / "model" / "config.json"
+    config.parent.mkdir()
+    config.write_text('{"hidden_size": 64}', encoding="utf-8")
+    file.write_text(SPACE.replace("org/m", str(config.parent)), encoding="utf-8")
+    facts = {**machine_facts().summary(), "model_config": str(model_config_hash(str(config.parent)))}
+    with open_store(f"sqlite:///{tmp_path}/tuner.db") as store:
+        # Simulated studies go on anywhere: this one passes for a measured one.
+        record = replace(prepare_start(StartOptions(str(file), name="night")).record, simulated=False)
+        store.create_study(record)
+        attempt = store.open_attempt(
+            "night",
+            trial=0,
+            attempt=1,
+            purpose=Purpose.BASELINE,
+            candidate=records.candidate(),
+            run_dir=str(tmp_path / "run"),
+            owner="box:1:2:3",
+            ttl=30,
+        )
+        store.finish_attempt(attempt.id, records.measured_report(machine=facts, versions={"simulated": "1"}))
+        config.write_text(f'{{"hidden_size": {hidden}}}', encoding="utf-8")
+        if hidden == 64:
+            prepare_resume(store, "night")
+        else:
+            with pytest.raises(MachineUnfit, match="model_config"):
+                prepare_resume(store, "night")
+        prepare_resume(store, "night", other_machine=True)

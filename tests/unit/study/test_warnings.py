@@ -98,6 +98,53 @@ def test_a_winner_at_the_end_of_its_range_asks_for_a_wider_one() -> None:
     assert seen([*QUIET, *winner]) == {WarningCode.WINNER_AT_EDGE: "steps=4"}
 
 
+def test_the_winner_is_the_one_that_was_confirmed_where_there_is_one() -> None:
+    inner, edge = Candidate("simulated", {"steps": 3}), Candidate("simulated", {"steps": 4})
+    launches = [*QUIET, *(launch(number, report(90.0 + number / 100), steps=4) for number in range(4, 7))]
+    launches += [launch(number, report(80.0 + number / 100), steps=3) for number in range(7, 10)]
+    front = front_of(SPACE, launches)
+    told = {caution.code: caution for caution in warnings_of(SPACE, launches, front, edge)}
+    assert told[WarningCode.WINNER_AT_EDGE].trials == (4,)
+    for chosen in (inner, QUIET[0].candidate):
+        codes = {caution.code for caution in warnings_of(SPACE, launches, front, chosen)}
+        assert WarningCode.WINNER_AT_EDGE not in codes
+
+
+TWO = SPACE.model_copy(update={"engines": dict.fromkeys(("simulated", "vllm"), SPACE.engines["simulated"])})
+
+
+def two_engines(facts: dict[str, str], versions: dict[str, str]) -> list[AttemptRecord]:
+    """A quiet baseline of each engine, each with its own NCCL, and one more launch of vLLM under other conditions."""
+    other = Candidate("vllm", {"steps": 2})
+    ours = {**MACHINE, "nccl": "2.27.5 (/a)"}, {"simulated": "1", "torch": "2.9"}
+    theirs = {**MACHINE, "nccl": "2.28.9 (/b)"}, {"vllm": "0.26.0", "torch": "2.11"}
+    found = [baseline(trial, report(60.0 + trial / 100, machine=ours[0], versions=ours[1])) for trial in range(2)]
+    for trial, (machine, own) in enumerate(
+        [theirs, theirs, ({**theirs[0], **facts}, {**theirs[1], **versions})], start=2
+    ):
+        launched = report(70.0 + trial / 100, machine=machine, versions=own)
+        found.append(records.attempt(trial, other, launched, purpose=Purpose.BASELINE, started_at=1000.0 + 60 * trial))
+    return found
+
+
+def test_two_engines_with_libraries_of_their_own_run_on_one_machine() -> None:
+    assert WarningCode.OTHER_MACHINE not in seen(two_engines({}, {}), TWO)
+
+
+@pytest.mark.parametrize(
+    ("facts", "versions", "told"),
+    [
+        ({"nccl": "2.29.0 (/b)"}, {}, "different: nccl"),
+        ({"driver": "591.0"}, {"torch": "2.12"}, "different: driver, torch version"),
+        ({}, {"vllm": "0.33.0"}, "different: vllm version"),
+    ],
+)
+def test_an_engine_s_own_libraries_and_version_are_compared_with_its_own_launches(
+    facts: dict[str, str], versions: dict[str, str], told: str
+) -> None:
+    assert seen(two_engines(facts, versions), TWO)[WarningCode.OTHER_MACHINE] == told
+
+
 def test_an_inactive_knob_on_the_front_is_named_with_its_reason() -> None:
     idle = (KnobActivity("proto", Activity.INACTIVE, "custom all-reduce is on"),)
     found = seen([*QUIET[:3], baseline(3, report(60.0, activity=idle))])
