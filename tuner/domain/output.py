@@ -16,6 +16,9 @@ from pydantic import BaseModel, Field
 
 from tuner.domain.knob import FILE_MODEL
 
+NUMBERED = "token_id:"
+"""What a token begins with that is listed by its number, as vLLM does when asked."""
+
 RIVALS = 5
 """How many of the likeliest tokens are asked for at each position."""
 
@@ -53,7 +56,7 @@ class Answer:
 
     Attributes:
         text: as the server wrote it.
-        pieces: its tokens as text; empty where the server does not list them.
+        pieces: its tokens, as text or by number (`token_id:17`); empty where the server does not list them.
         logprobs: log-probability (nats) of each token.
         rivals: at each position the likeliest tokens and their log-probabilities.
     """
@@ -64,9 +67,14 @@ class Answer:
     rivals: tuple[Mapping[str, float], ...] = ()
 
     @property
-    def units(self) -> tuple[str, ...]:
-        """What is compared one by one: tokens, or characters where the server lists no tokens."""
-        return self.pieces or tuple(self.text)
+    def numbered(self) -> bool:
+        """Whether its tokens are listed by number."""
+        return bool(self.pieces) and all(piece.startswith(NUMBERED) for piece in self.pieces)
+
+    @property
+    def text_alone(self) -> Answer:
+        """The same without tokens, as a server gives it that does not list them."""
+        return Answer(self.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +109,12 @@ def compare(reference: Sequence[Answer], answers: Sequence[Answer], tie: float) 
     same = compared = excused = different = 0
     drifts: list[float] = []
     worst, lowest = 0, math.inf
-    for index, (old, new) in enumerate(zip(reference, answers, strict=True)):
-        matched = _common(old.units, new.units)
+    for index, pair in enumerate(zip(reference, answers, strict=True)):
+        old, new = _alike(*pair)
+        before, after = old.pieces or old.text, new.pieces or new.text
+        matched = _common(before, after)
         drifts += [abs(a - b) for a, b in zip(old.logprobs[:matched], new.logprobs[:matched], strict=False)]
-        whole = max(len(old.units), len(new.units))
+        whole = max(len(before), len(after))
         length = whole
         if matched < whole and _is_tie(old, new, matched, tie):
             excused, length = excused + 1, matched
@@ -121,6 +131,13 @@ def compare(reference: Sequence[Answer], answers: Sequence[Answer], tie: float) 
         different=different,
         worst=worst,
     )
+
+
+def _alike(old: Answer, new: Answer) -> tuple[Answer, Answer]:
+    """Both with tokens in the same spelling, or both without: characters are compared then."""
+    if bool(old.pieces) == bool(new.pieces) and old.numbered == new.numbered:
+        return old, new
+    return old.text_alone, new.text_alone
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:

@@ -15,6 +15,9 @@ from tuner.domain.output import RIVALS, Answer
 _PATH = "/v1/completions"
 _LOOK_EVERY_S = 0.1
 _REFUSED = (400, 422)
+_BY_NUMBER = "return_tokens_as_token_ids"
+"""Asks vLLM for `token_id:17` instead of a token's text. Tokens that are pieces of a character have the same text, and
+in a list of rivals by text one of them hides the other. SGLang writes such pieces apart by itself, and ignores this."""
 
 
 class BadAnswerError(Exception):
@@ -97,19 +100,22 @@ async def _ask_all(asking: Asking, prompts: Sequence[str]) -> tuple[Answer, ...]
 
 
 async def _ask(client: httpx.AsyncClient, asking: Asking, prompt: str) -> Answer:
-    body = {
+    body: dict[str, object] = {
         "model": asking.model,
         "prompt": prompt,
         "max_tokens": asking.tokens,
         "temperature": 0.0,
         "ignore_eos": asking.fixed_length,
         "logprobs": RIVALS,
+        _BY_NUMBER: True,
     }
     try:
         reply = await client.post(_PATH, json=body)
-        if reply.status_code in _REFUSED:
-            # Some modes of the engines (speculative decoding, pipeline stages) give no log-probabilities.
-            reply = await client.post(_PATH, json={key: value for key, value in body.items() if key != "logprobs"})
+        # Some modes of the engines (speculative decoding, pipeline stages) give no log-probabilities.
+        for unwanted in (_BY_NUMBER, "logprobs"):
+            if reply.status_code in _REFUSED:
+                body.pop(unwanted)
+                reply = await client.post(_PATH, json=body)
         reply.raise_for_status()
         document = reply.json()
     except httpx.TimeoutException as error:

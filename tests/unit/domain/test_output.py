@@ -49,6 +49,21 @@ def test_without_log_probabilities_texts_are_compared_letter_by_letter() -> None
     assert (found.share, found.drift) == (0.6, None)
 
 
+def test_answers_whose_tokens_are_listed_differently_are_compared_letter_by_letter() -> None:
+    reference = answer("abcd", rivals={3: {"X": -1.0}})
+    numbers = tuple(f"token_id:{number}" for number in range(4))
+    for other in (Answer("abcX", numbers, (-2.0,) * 4), Answer("abcX")):
+        for pair in ((reference, other), (other, reference)):
+            found = compare(pair[:1], pair[1:], tie=0.1)
+            assert (found.share, found.drift, found.different) == (0.75, None, 1)
+
+
+def test_pieces_of_characters_are_told_apart_by_their_numbers() -> None:
+    first, second = (Answer("\N{REPLACEMENT CHARACTER}", (f"token_id:{number}",), (-1.0,)) for number in (7, 8))
+    assert compare([first], [first], tie=0.1).share == 1.0
+    assert compare([first], [second], tie=0.1).share == 0.0
+
+
 def test_the_answer_that_agrees_least_is_named() -> None:
     assert compare([answer("abcd"), answer("abcd")], [answer("abcX"), answer("Xbcd")], tie=0.0).worst == 1
 

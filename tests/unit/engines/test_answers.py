@@ -43,6 +43,7 @@ def test_an_answer_has_its_tokens_their_log_probabilities_and_their_rivals() -> 
     assert answer.rivals[1] == {"b": -0.5}
     asked = server.bodies[0]
     assert (asked["temperature"], asked["ignore_eos"], asked["max_tokens"]) == (0.0, True, 3)
+    assert asked["return_tokens_as_token_ids"], "tokens that are pieces of a character have the same text"
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
@@ -53,6 +54,16 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
     prompts = ["abc", "def", "ghi", "jkl", "mno"]
     with serving(echo) as server:
         assert [answer.text for answer in ask_all(asking(server.url, at_once=2), prompts)] == prompts
+
+
+def test_a_server_that_cannot_number_tokens_still_gives_log_probabilities() -> None:
+    def strict(request: dict[str, Any], _number: int) -> Iterable[Step]:
+        refused = "return_tokens_as_token_ids" in request
+        return [plain("422 Unprocessable Entity", b"{}") if refused else plain("200 OK", document())]
+
+    with serving(strict) as server:
+        (answer,) = ask_all(asking(server.url), ["Hello"])
+    assert (answer.text, answer.logprobs) == ("abc", (-0.5, -0.5, -0.5))
 
 
 def test_a_server_without_log_probabilities_is_asked_again_without_them() -> None:
