@@ -52,8 +52,16 @@ def test_readiness_is_the_first_token_and_phases_are_timed(tmp_path: Path) -> No
     with reserve_ports(1) as lease:
         port = lease.ports[0]
         with launch(rogue_plan("listen", str(port), port=port), tmp_path) as server:
-            ready = wait_ready(server, connects_to(port), no_phase, PATIENT)
+            listens, asked = connects_to(port), []
+
+            def third_time() -> bool:
+                """A server that listens, and generates nothing when it is first asked."""
+                asked.append(listens())
+                return asked.count(True) == 3
+
+            ready = wait_ready(server, third_time, no_phase, PATIENT)
     assert isinstance(ready, ReadyReport)
+    assert asked.count(True) == 3
     assert ready.phase_seconds == {Phase.SPAWN: ready.seconds}
 
 
