@@ -18,9 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import optuna
+import optuna_dashboard
 import pytest
 from support import postgres, records
 
+from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.trial import Purpose
 from tuner.store import driver_url, open_store
 
 COMMAND = [sys.executable, "-m", "tuner.cli.main", "dashboard"]
@@ -83,6 +86,55 @@ def test_objectives_metrics_and_the_studys_nature_are_shown(url: str, tmp_path: 
     attributes = {item["key"]: item["value"] for item in study["user_attrs"]}
     assert attributes["simulated"].startswith("yes")
     assert attributes["model"] == "/models/tiny"
+
+
+def test_notes_logs_and_the_report_stand_beside_the_trials(url: str, tmp_path: Path) -> None:
+    failure = Failure(FailureClass.OOM_WEIGHTS, Phase.WEIGHTS, evidence=("out of `memory`",), detail="weights do not fit")
+    with open_store(url) as store:
+        for trial, changes in enumerate(({"notes": ("launch: plain",)}, {"outcome": failure})):
+            run_dir = tmp_path / f"trial-{trial}"
+            run_dir.mkdir()
+            (run_dir / "server.log").write_text(f"log of trial {trial}\n", encoding="utf-8")
+            attempt = store.open_attempt(
+                "night",
+                trial=trial,
+                attempt=1,
+                purpose=Purpose.SEARCH,
+                candidate=records.candidate(),
+                run_dir=str(run_dir),
+                owner="box:1:2:3",
+                ttl=30,
+            )
+            # The launch script that the record names is gone: it is not offered.
+            store.finish_attempt(attempt.id, records.measured_report(**changes))
+    with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
+        assert ask(f"{address}api/meta")["artifact_is_available"] is True
+        study = ask(f"{address}api/studies/1")
+        first, second, third = study["trials"]
+        (log,) = second["artifacts"]
+        with urllib.request.urlopen(f"{address}artifacts/1/{second['trial_id']}/{log['artifact_id']}") as answer:
+            text, kind = answer.read().decode(), answer.headers["Content-Type"]
+        (report,) = study["artifacts"]
+        with urllib.request.urlopen(f"{address}artifacts/1/{report['artifact_id']}", timeout=60) as answer:
+            page = answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"{address}artifacts/1/{'0' * 8}")
+    assert (log["filename"], text, kind) == ("launch 1: server.log", "log of trial 1\n", "text/plain; charset=utf-8")
+    assert "launch: plain" in first["note"]["body"]
+    assert "nccl_proto did not act: custom all-reduce is on" in first["note"]["body"]
+    assert "weights do not fit\n- `out of 'memory'`" in second["note"]["body"]
+    assert (third["note"]["body"], third["artifacts"]) == ("", [])
+    assert report["filename"] == "report.html"
+    assert "night" in page
+    assert page.startswith("<!doctype html>")
+
+
+def test_a_note_that_somebody_wrote_in_the_dashboard_stays(url: str, tmp_path: Path) -> None:
+    storage = optuna.storages.RDBStorage(driver_url(url))
+    optuna_dashboard.save_note(optuna.load_study(study_name="night", storage=storage), "my own words")
+    storage.engine.dispose()
+    with dashboard("--storage", url, "--port", "0", cwd=tmp_path) as (_process, address):
+        assert ask(f"{address}api/studies/1")["note"]["body"] == "my own words"
 
 
 def test_a_simulated_study_says_so_in_the_list_and_in_its_title(url: str, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from wsgiref.types import WSGIApplication
 
     from tuner.domain.study import StudyRecord
+    from tuner.search.board_files import Shown
     from tuner.store import Store
 
 
@@ -25,7 +26,7 @@ def dashboard(
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 8080,
 ) -> None:
-    """Show studies in the browser: Pareto front, all metrics, parameters, timeline. Ctrl-C ends it.
+    """Show studies in the browser: Pareto front, all metrics, notes, logs, the report. Ctrl-C ends it.
 
     The database URL stays inside this process: no password is on a command line or in a log.
     """
@@ -45,6 +46,7 @@ def dashboard(
             driver_url(storage or default_url()),
             facts=lambda name: _facts(store, name),
             shown_name=lambda name: _shown_name(store, name),
+            shown=lambda name: _shown(store, name),
         )
         with _listen(app, host, port) as server:
             address = f"[{host}]" if ":" in host else host
@@ -67,6 +69,15 @@ def _shown_name(store: Store, name: str) -> str:
     """The name in lists and titles, which says when its numbers are no measurements."""
     record = _record(store, name)
     return f"{name} ({SIMULATED})" if record is not None and record.simulated else name
+
+
+def _shown(store: Store, name: str) -> Shown:
+    """Notes and files beside its trials."""
+    from tuner.cli.dashboard_view import shown_of
+    from tuner.search.board_files import Shown
+
+    record = _record(store, name)
+    return Shown() if record is None else shown_of(store, record)
 
 
 def _facts(store: Store, name: str) -> dict[str, str]:

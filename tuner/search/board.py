@@ -20,13 +20,19 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 from optuna_dashboard import wsgi
 
+from tuner.search.board_files import Shelf, Shown
+
 _LIST_OF_CONSTRAINTS = "constraints"
 _ALL_STUDIES = "/api/studies"
+_ABILITIES = "/api/meta"
 _ONE_STUDY = re.compile(r"/api/studies/\d+")
 
 
 def dashboard_app(
-    url: str, facts: Callable[[str], Mapping[str, str]], shown_name: Callable[[str], str]
+    url: str,
+    facts: Callable[[str], Mapping[str, str]],
+    shown_name: Callable[[str], str],
+    shown: Callable[[str], Shown],
 ) -> WSGIApplication:
     """The dashboard as a WSGI application.
 
@@ -34,8 +40,9 @@ def dashboard_app(
         url: SQLAlchemy URL of the database, driver and password included.
         facts: study name → what the page shows among the study's attributes (model, whether it is simulated).
         shown_name: study name → what the list of studies and the page's title call it.
+        shown: study name → notes and files beside its trials.
     """
-    storage = RDBStorage(url)
+    storage, shelf = RDBStorage(url), Shelf()
     app: WSGIApplication = wsgi(_Storage(url))
 
     def study_list(environ: WSGIEnvironment) -> _Answer:
@@ -54,13 +61,27 @@ def dashboard_app(
             study["best_trials"] = [trial for trial in everything["trials"] if trial["number"] in best]
             study["user_attrs"] += [{"key": key, "value": value} for key, value in facts(name).items()]
             study["name"] = shown_name(name)
+            beside = shown(name)
+            shelf.put(name, beside, study, None)
+            for trial in (*study["trials"], *study["best_trials"]):
+                shelf.put(name, beside, trial, trial["number"])
+        return answer
+
+    def abilities(environ: WSGIEnvironment) -> _Answer:
+        answer = _ask(app, environ)
+        # Without a store of Optuna's the page would not show the files.
+        answer.document["artifact_is_available"] = True
         return answer
 
     def application(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
-        path = environ["PATH_INFO"]
-        if environ["REQUEST_METHOD"] == "GET" and path == _ALL_STUDIES:
+        path, is_question = environ["PATH_INFO"], environ["REQUEST_METHOD"] == "GET"
+        if (file := shelf.send(environ, start_response)) is not None:
+            return file
+        if is_question and path == _ALL_STUDIES:
             return study_list(environ).send(start_response)
-        if environ["REQUEST_METHOD"] == "GET" and _ONE_STUDY.fullmatch(path):
+        if is_question and path == _ABILITIES:
+            return abilities(environ).send(start_response)
+        if is_question and _ONE_STUDY.fullmatch(path):
             return one_study(environ).send(start_response)
         return app(environ, start_response)
 
