@@ -14,7 +14,7 @@ from tuner.domain.front import Estimate
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import StudyRecord
-from tuner.domain.values import Value, spell
+from tuner.domain.values import Value, chance, spell
 
 _STYLES = {Finding.FASTER: "green", Finding.SLOWER: "red"}
 
@@ -211,8 +211,8 @@ def _chosen_lines(found: Confirmation) -> Sequence[str]:
         return ["chosen: the baseline; no finalist is shown to be better"]
     lines = [f"chosen: trial {chosen.trial}: {changes(chosen.changes)}"]
     for effect in chosen.effects:
-        chance = "" if effect.better is None else f", better with probability {effect.better * 100:.1f} %"
-        lines.append(f"  {effect.objective}: {_effect_text(effect)}{chance}")
+        better = "" if effect.better is None else f", better with probability {chance(effect.better)}"
+        lines.append(f"  {effect.objective}: {_effect_text(effect)}{better}")
     return lines
 
 

@@ -33,6 +33,18 @@ def same(a: Value, b: Value) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and a == b
 
 
+_LEAST_CHANCE = 0.001
+
+
+def chance(probability: float) -> str:
+    """`98.7 %`; `> 99.9 %` and `< 0.1 %` at the ends, since no number of launches makes anything certain."""
+    if probability < _LEAST_CHANCE:
+        return f"< {_LEAST_CHANCE * 100:.1f} %"
+    if probability > 1 - _LEAST_CHANCE:
+        return f"> {(1 - _LEAST_CHANCE) * 100:.1f} %"
+    return f"{probability * 100:.1f} %"
+
+
 def readable(value: float) -> str:
     """A measured number with three or four significant digits: 63.6, 2,370, 0.153."""
     if abs(value) >= 1000:

@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate, Front, Standing
 from tuner.domain.proof import Ablation, AblationRow, ArmResult, Confirmation, Effect
-from tuner.domain.values import readable, spell
+from tuner.domain.values import chance, readable, spell
 from tuner.export.report_facts import Figure, Table
-
-_LEAST_CHANCE = 0.001
 
 
 def configuration(front: Front, candidate: Candidate) -> str:
@@ -32,15 +30,6 @@ def standing_of(front: Front, candidate: Candidate) -> Standing | None:
 def percent(share: float) -> str:
     """`+12.3 %`."""
     return f"{share * 100:+.1f} %"
-
-
-def chance(probability: float) -> str:
-    """`98.7 %`; no number of launches makes it certain."""
-    if probability < _LEAST_CHANCE:
-        return f"< {_LEAST_CHANCE:.1%}".replace("%", " %")
-    if probability > 1 - _LEAST_CHANCE:
-        return f"> {1 - _LEAST_CHANCE:.1%}".replace("%", " %")
-    return f"{probability * 100:.1f} %"
 
 
 def estimate(value: Estimate) -> str:
