@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import ssl
 import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -65,8 +66,9 @@ def plain(status: str, body: bytes = b"{}", *headers: str) -> bytes:
 class ScriptedServer:
     """The running server: its address and every request body that it has seen."""
 
-    def __init__(self, script: Script) -> None:
+    def __init__(self, script: Script, tls: ssl.SSLContext | None = None) -> None:
         self.script = script
+        self._tls = tls
         self.bodies: list[dict[str, Any]] = []
         self.heads: list[bytes] = []
         self.connections = 0
@@ -80,7 +82,7 @@ class ScriptedServer:
     @property
     def url(self) -> str:
         """Base address."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'https' if self._tls else 'http'}://127.0.0.1:{self.port}"
 
     def close(self) -> None:
         """End it, open connections included."""
@@ -90,7 +92,8 @@ class ScriptedServer:
 
     def _serve(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._handle, "127.0.0.1", 0, backlog=1024))
+        listen = asyncio.start_server(self._handle, "127.0.0.1", 0, backlog=1024, ssl=self._tls)
+        server = self._loop.run_until_complete(listen)
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         self._loop.run_forever()
@@ -138,9 +141,9 @@ class ScriptedServer:
 
 
 @contextmanager
-def serving(script: Script) -> Iterator[ScriptedServer]:
-    """A scripted server for the length of a `with` block."""
-    server = ScriptedServer(script)
+def serving(script: Script, tls: ssl.SSLContext | None = None) -> Iterator[ScriptedServer]:
+    """A scripted server for the length of a `with` block; over https with such settings."""
+    server = ScriptedServer(script, tls)
     try:
         yield server
     finally:
