@@ -30,6 +30,7 @@ from tuner.engines.simulated.noise import Drift, LaunchNoise
 from tuner.execution.base import Finished, Update, key_of
 from tuner.search.study import open_search
 from tuner.store import Store, open_store
+from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -226,15 +227,17 @@ def modelled_study(space: Space, machine: Machine, sampler: str) -> Iterator[Mod
         )
         coordinator = Coordinator(
             record,
-            store=store,
-            search=search,
-            executor=ModelExecutor(machine),
             baselines=baselines,
-            owner="benchmark",
-            run_root=Path(folder) / "runs",
-            gpus=0,
-            phase_limits=lambda attempts: {},
-            notify=lambda event: None,
-            stop=StopSwitch(),
+            means=Means(
+                store=store,
+                search=search,
+                executor=ModelExecutor(machine),
+                owner="benchmark",
+                run_root=Path(folder) / "runs",
+                gpus=0,
+                phase_limits=lambda attempts: {},
+                notify=lambda event: None,
+                stop=StopSwitch(),
+            ),
         )
         yield ModelledStudy(record, baseline, machine, store, coordinator)

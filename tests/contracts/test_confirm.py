@@ -22,7 +22,7 @@ from tuner.search.study import open_search
 from tuner.store import Store, driver_url, open_store
 from tuner.study.ablate import AblationPlan
 from tuner.study.confirm import Extent, automatic_extent, confirmation_of
-from tuner.study.launches import StudyEnd
+from tuner.study.launches import Means, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -110,16 +110,18 @@ class World:
         )
         return Coordinator(
             self.store.study("toy"),
-            store=self.store,
-            search=search,
-            executor=ScriptedExecutor(self.launch),
             baselines=self.baselines,
-            owner="test",
-            run_root=self.root,
-            gpus=0,
-            phase_limits=lambda attempts: {},
-            notify=lambda event: None,
-            stop=stop or StopSwitch(),
+            means=Means(
+                store=self.store,
+                search=search,
+                executor=ScriptedExecutor(self.launch),
+                owner="test",
+                run_root=self.root,
+                gpus=0,
+                phase_limits=lambda attempts: {},
+                notify=lambda event: None,
+                stop=stop or StopSwitch(),
+            ),
         )
 
     def run(self) -> StudyEnd:

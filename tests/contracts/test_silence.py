@@ -20,6 +20,7 @@ from tuner.search.base import Search
 from tuner.search.study import open_search
 from tuner.store import Store, driver_url, open_store
 from tuner.study.events import Noted, StudyEvent
+from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.silence import inactive_knobs
 from tuner.study.stopping import StopSwitch
@@ -75,16 +76,18 @@ def run(store: Store, url: str, root: Path, events: list[StudyEvent]) -> Telling
     executor = TellingExecutor(lambda request: measured({1: speed(request), 8: 8 * speed(request)}))
     coordinator = Coordinator(
         store.study("toy"),
-        store=store,
-        search=search_of(url),
-        executor=executor,
         baselines={"simulated": BASELINE},
-        owner="test",
-        run_root=root,
-        gpus=0,
-        phase_limits=lambda attempts: {},
-        notify=events.append,
-        stop=StopSwitch(),
+        means=Means(
+            store=store,
+            search=search_of(url),
+            executor=executor,
+            owner="test",
+            run_root=root,
+            gpus=0,
+            phase_limits=lambda attempts: {},
+            notify=events.append,
+            stop=StopSwitch(),
+        ),
     )
     coordinator.run()
     return executor

@@ -16,7 +16,7 @@ from tuner.domain.trial import Outcome, TrialRequest
 from tuner.search.study import open_search
 from tuner.store import Store, driver_url
 from tuner.study.events import AttemptEnded, StudyEvent
-from tuner.study.launches import StudyEnd
+from tuner.study.launches import Means, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -84,17 +84,19 @@ class World:
         )
         return Coordinator(
             self.store.study("toy"),
-            store=self.store,
-            search=search,
-            executor=executor,
             baselines=baselines,
-            owner="test",
-            run_root=self.root,
-            gpus=0,
-            phase_limits=lambda attempts: {},
-            notify=self.events.append,
-            stop=stop or StopSwitch(),
-            warm=self.warm,
+            means=Means(
+                store=self.store,
+                search=search,
+                executor=executor,
+                owner="test",
+                run_root=self.root,
+                gpus=0,
+                phase_limits=lambda attempts: {},
+                notify=self.events.append,
+                stop=stop or StopSwitch(),
+                warm=self.warm,
+            ),
         )
 
     def run(

@@ -93,47 +93,54 @@ class _Hand:
         return (*(w.proposal for w in self.waiting), *(proposal for _, proposal in self.running.values()))
 
 
-class Launches:
-    """Launches, records, retries and tells, for whichever agenda.
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a study is run with, whatever it launches.
 
-    Args:
-        record: the study as stored.
+    Attributes:
+        store: where it is remembered.
+        search: its notebook, and what hears about every outcome.
+        executor: runs the launches.
         owner: who holds the study's lease.
         run_root: folder of the study's run directories.
         gpus: GPUs per launch.
         phase_limits: seconds per phase for the next launch, from the launches so far.
         notify: gets every event.
         stop: the user's switch.
+        warm: launches that search may be forked from a process with the engine's imports; those that prove never are.
     """
 
-    def __init__(
-        self,
-        record: StudyRecord,
-        *,
-        store: Store,
-        search: Search,
-        executor: Executor,
-        owner: str,
-        run_root: Path,
-        gpus: int,
-        phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]],
-        notify: Callable[[StudyEvent], None],
-        stop: StopSwitch,
-        warm: bool = False,
-    ) -> None:
+    store: Store
+    search: Search
+    executor: Executor
+    owner: str
+    run_root: Path
+    gpus: int
+    phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]]
+    notify: Callable[[StudyEvent], None]
+    stop: StopSwitch
+    warm: bool = False
+
+
+class Launches:
+    """Launches, records, retries and tells, for whichever agenda.
+
+    Args:
+        record: the study as stored.
+        means: what it is run with.
+    """
+
+    def __init__(self, record: StudyRecord, means: Means) -> None:
         self._record = record
-        self._warm = warm
-        self._failed_warm: set[int] = set()
         self._space = record.space
-        self._store = store
-        self._search = search
-        self._executor = executor
-        self._owner = owner
-        self._run_root = run_root
-        self._gpus = gpus
-        self._phase_limits = phase_limits
-        self._notify = notify
-        self._stop = stop
+        self._means = means
+        self._warm = means.warm
+        self._failed_warm: set[int] = set()
+        self._store = means.store
+        self._search = means.search
+        self._executor = means.executor
+        self._notify = means.notify
+        self._stop = means.stop
         self._hand = _Hand()
         self._beat_at = 0.0
         self._end: StudyEnd | None = None
@@ -208,7 +215,7 @@ class Launches:
 
     def _launch(self, due: _Waiting) -> None:
         proposal, name = due.proposal, self._record.name
-        run_dir = self._run_root / f"trial-{proposal.trial:04d}" / f"attempt-{due.attempt}"
+        run_dir = self._means.run_root / f"trial-{proposal.trial:04d}" / f"attempt-{due.attempt}"
         attempt = self._store.open_attempt(
             name,
             trial=proposal.trial,
@@ -216,7 +223,7 @@ class Launches:
             purpose=proposal.purpose,
             candidate=proposal.candidate,
             run_dir=str(run_dir),
-            owner=self._owner,
+            owner=self._means.owner,
             ttl=LEASE_S,
             block=proposal.block,
         )
@@ -229,10 +236,10 @@ class Launches:
             space=self._space,
             workload=self._space.workload,
             run_dir=str(run_dir),
-            gpus=self._gpus,
+            gpus=self._means.gpus,
             # Prompts differ from launch to launch, so that no cache that survives a restart can help.
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
-            phase_limits=self._phase_limits(self._store.attempts(name)),
+            phase_limits=self._means.phase_limits(self._store.attempts(name)),
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
             # What is to be proven is launched as a user would launch it, and so is what failed once.
             warm=self._warm and proposal.purpose in _MAY_BE_WARM and due.attempt == 1,
@@ -358,6 +365,6 @@ class Launches:
         if now < self._beat_at:
             return
         self._beat_at = now + _HEARTBEAT_S
-        self._store.acquire_coordinator(self._record.name, self._owner, LEASE_S)
+        self._store.acquire_coordinator(self._record.name, self._means.owner, LEASE_S)
         for attempt, _ in self._hand.running.values():
             self._store.heartbeat(attempt.id, LEASE_S)

@@ -6,23 +6,20 @@ import math
 import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.failure_memory import FailureMemory
-from tuner.domain.outcome import Failure, Phase
+from tuner.domain.outcome import Failure
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import Purpose
-from tuner.execution.base import Executor
 from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
-from tuner.store import Store
 from tuner.study.ablate import AblateAgenda, AblationPlan
 from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent
 from tuner.study.events import Noted, StudyEvent
-from tuner.study.launches import Agenda, Done, Launches, StudyEnd
+from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.silence import Silent, silent_settings, without_silent
-from tuner.study.stopping import Spent, StopSwitch, Stopwatch, nothing_left, spent_reason
+from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason
 
 _MAX_ANSWERED = 20
 _BESIDE_THE_BUDGET = frozenset({Purpose.ABLATE, Purpose.VERIFY})
@@ -37,51 +34,18 @@ class Coordinator:
     Args:
         record: the study as stored.
         baselines: the baseline candidate of each engine, in the space's order.
-        owner: who holds the study's lease.
-        run_root: folder of the study's run directories.
-        gpus: GPUs per launch.
-        phase_limits: seconds per phase for the next launch, from the launches so far.
-        notify: gets every event.
-        stop: the user's switch.
-        warm: launches that search may be forked from a process with the engine's imports; those that prove never are.
+        means: what it is run with.
     """
 
-    def __init__(
-        self,
-        record: StudyRecord,
-        *,
-        store: Store,
-        search: Search,
-        executor: Executor,
-        baselines: Mapping[str, Candidate],
-        owner: str,
-        run_root: Path,
-        gpus: int,
-        phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]],
-        notify: Callable[[StudyEvent], None],
-        stop: StopSwitch,
-        warm: bool = False,
-    ) -> None:
+    def __init__(self, record: StudyRecord, *, baselines: Mapping[str, Candidate], means: Means) -> None:
         self._record = record
-        self._store = store
-        self._search = search
         self._baselines = baselines
-        self._gpus = gpus
-        self._notify = notify
+        self._store = means.store
+        self._search = means.search
+        self._gpus = means.gpus
+        self._notify = means.notify
         self._watch = Stopwatch()
-        self._launches = Launches(
-            record,
-            store=store,
-            search=search,
-            executor=executor,
-            owner=owner,
-            run_root=run_root,
-            gpus=gpus,
-            phase_limits=phase_limits,
-            notify=notify,
-            stop=stop,
-            warm=warm,
-        )
+        self._launches = Launches(record, means)
 
     def run(self) -> StudyEnd:
         """Search, then confirm, until the budget, the space or the user ends the study.

@@ -29,7 +29,7 @@ from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
-from tuner.study.launches import LEASE_S, StudyEnd
+from tuner.study.launches import LEASE_S, Means, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.probing import FirstStep, probe_first, queue_best
 from tuner.study.stopping import StopSwitch
@@ -366,12 +366,10 @@ def run_study(
             queue_best(search, record.space, probe, prepared.setups[probe.engine].baseline.values)
         executor = RayExecutor(gpus=prepared.gpus, parallel=options.parallel, address=options.ray_address)
         try:
-            coordinator = Coordinator(
-                record,
+            means = Means(
                 store=store,
                 search=search,
                 executor=executor,
-                baselines=prepared.baselines,
                 owner=owner,
                 run_root=root,
                 gpus=prepared.gpus,
@@ -380,7 +378,7 @@ def run_study(
                 stop=stop,
                 warm=options.warm,
             )
-            return work(coordinator)
+            return work(Coordinator(record, baselines=prepared.baselines, means=means))
         finally:
             executor.close()
     finally:
