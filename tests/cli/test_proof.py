@@ -63,5 +63,10 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
         {"ignored"},
     )
 
+    chosen = next(arm for arm in found["arms"] if arm["trial"] == found["chosen"])
+    settings = {row["trial"]: row["settings"] for row in document(tmp_path, "study", "trials", "night")["trials"]}
+    usual = document(tmp_path, "study", "verify-knobs", "night")
+    assert settings[usual["trial"]] == chosen["settings"], "what was confirmed, not what looks best"
+
     alone = tuner(tmp_path, "study", "compare", "night", code=1)
     assert "one engine only" in alone.stderr

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console, out, print_json
 from tuner.errors import DoesNotHold, StudyError
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 def verify_knobs(
     name: Annotated[str, typer.Argument(help="Study name.", show_default=False)],
     trial: Annotated[
-        int | None, typer.Option(min=0, help="Which trial. [default: the front's choice]", show_default=False)
+        int | None,
+        typer.Option(min=0, help="Which trial. [default: the confirmed one, else the front's]", show_default=False),
     ] = None,
     storage: StorageOption = None,
     other_machine: OtherMachineOption = False,
@@ -30,7 +32,6 @@ def verify_knobs(
     What is found is kept with the study: reports, ablations and the search take it into account. The launch gives no
     number. Exit code 3: the launch failed.
     """
-    from tuner.domain.front import DEFAULT_PICK
     from tuner.export.standings import front_of
     from tuner.store import open_store
     from tuner.study.resuming import prepare_resume
@@ -39,7 +40,8 @@ def verify_knobs(
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
-        number = front_of(record.space, attempts).pick(DEFAULT_PICK).trial if trial is None else trial
+        pick = resolved_pick(record, attempts, CONFIRMED)
+        number = front_of(record.space, attempts).pick(pick).trial if trial is None else trial
         prepared = prepare_resume(store, name, other_machine=other_machine)
         found = verify_and_record(
             prepared,
@@ -47,7 +49,9 @@ def verify_knobs(
             _of_trial(attempts, name, number).candidate,
             _folder(runs_root(name, attempts), number),
             storage_url=storage,
-            notify=lambda event: console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False),
+            notify=lambda event: (
+                console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False) if event.text else None
+            ),
         )
     if as_json:
         print_json(_document(name, number, found))

@@ -305,7 +305,8 @@ class _Trial:
         self, checker: OutputChecker, ask: Callable[[], Failure | None], watch: ServingWatch
     ) -> Failure | None:
         """One part of the output check; a server that dies of it has failed for that reason, not for its answers."""
-        self.say("output check")
+        if self._request.space.output_check.enabled:
+            self.say("output check")
         try:
             failure = ask()
         except StoppedError as error:
