@@ -29,6 +29,7 @@ from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
+from tuner.study.given_files import refuse_unreadable
 from tuner.study.launches import LEASE_S, Means, StudyEnd
 from tuner.study.loop import Coordinator
 from tuner.study.probing import FirstStep, probe_first, queue_best
@@ -223,7 +224,7 @@ def prepared_of(
     elsewhere: bool,
     lacks: list[str] | None = None,
 ) -> Prepared:
-    """The study, once this machine fits it; what does not fit raises MachineUnfit, or is noted in `lacks`."""
+    """The study, once this machine fits it; what does not, or a file that cannot be read, raises or goes to `lacks`."""
     real = any(not setup.definition.simulated for setup in setups.values())
     machine = machine_facts()
     gpus = record.space.hardware.gpus if real else 0
@@ -233,7 +234,8 @@ def prepared_of(
     if not elsewhere:
         try:
             _refuse_unfit(record.space, gpus, machine)
-        except MachineUnfit as error:
+            refuse_unreadable(record.space)
+        except (MachineUnfit, UserError) as error:
             if lacks is None:
                 raise
             lacks.append(error.message)

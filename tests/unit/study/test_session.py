@@ -83,3 +83,29 @@ def test_a_study_that_cannot_begin_leaves_its_name_free(tmp_path: Path, sqlite_u
                 )
             assert store.studies() == []
     assert optuna.get_all_study_names(driver_url(sqlite_url)) == []
+
+
+@pytest.mark.parametrize(
+    ("part", "file", "content", "said"),
+    [
+        ("output_check: {{questions: {file}}}", "questions.jsonl", None, "cannot be read as questions"),
+        ("output_check: {{questions: {file}}}", "questions.jsonl", '{{"question": "Who?"}}', "cannot be read as"),
+        ("output_check: {{questions: {file}}}", "questions.jsonl", "", "holds no question"),
+        ("workload: {{shape: {{kind: jsonl, path: {file}}}}}", "prompts.jsonl", None, "prompts.jsonl: cannot be read"),
+    ],
+)
+def test_files_that_a_study_needs_later_are_looked_at_before_it_begins(
+    tmp_path: Path, part: str, file: str, content: str | None, said: str
+) -> None:
+    given = tmp_path / file
+    if content is not None:
+        given.write_text(content.format(), encoding="utf-8")
+    text = "name: t\nmodel: m\nengines: {simulated: {}}\n" + part.format(file=given)
+    (tmp_path / "t.yaml").write_text(text, encoding="utf-8")
+    options = StartOptions(str(tmp_path / "t.yaml"))
+    with pytest.raises(UserError, match=said):
+        prepare_start(options)
+    (warning,) = prepare_start(options, only_plan=True).warnings
+    assert said in warning
+    given.write_text('{"question": "Who?", "answer": "I", "prompt": "Who?"}\n', encoding="utf-8")
+    assert prepare_start(options).warnings == ()
