@@ -2,7 +2,7 @@
 
 from benchmarks.problems.server import Machine, Noise, ServerProblem
 
-_PROBLEM = ServerProblem(
+PROBLEM = ServerProblem(
     names=(
         "custom_ar",
         "proto",
@@ -26,6 +26,6 @@ _PROBLEM = ServerProblem(
     ],
 )
 
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = _PROBLEM.KNOBS, _PROBLEM.BASELINE, _PROBLEM.OBJECTIVES, _PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = _PROBLEM.HV_BEST, _PROBLEM.BEST_SINGLE
-truth, evaluate = _PROBLEM.truth, _PROBLEM.evaluate
+KNOBS, BASELINE, OBJECTIVES, REFERENCE = PROBLEM.KNOBS, PROBLEM.BASELINE, PROBLEM.OBJECTIVES, PROBLEM.REFERENCE
+HV_BEST, BEST_SINGLE = PROBLEM.HV_BEST, PROBLEM.BEST_SINGLE
+truth, evaluate = PROBLEM.truth, PROBLEM.evaluate

@@ -11,7 +11,8 @@ A problem is a Python file with these names:
     truth(assignment)         → {status, values}
     evaluate(assignment, rng) → {status: ok | crash | oom | hang, values or None, seconds}: one noisy launch
 
-`truth` may be missing (a recorded problem): then the values of `evaluate` stand in for it.
+`truth` may be missing (a recorded problem): then the values of `evaluate` stand in for it. A file may hold a family of
+problems instead: a function `draw(seed)` whose result has these names as attributes.
 """
 
 from __future__ import annotations
@@ -66,13 +67,18 @@ class Problem:
 
 
 @functools.cache
-def load(path: Path) -> Problem:
-    """Import a problem file by its path; once per process, since some work out their optimum on import.
+def load(path: Path, seed: int = 0) -> Problem:
+    """Import a problem file by its path; once per process, since the optimum is worked out on import or when drawn.
+
+    Args:
+        path: of the file.
+        seed: which problem of a family; of no meaning where the file holds a single one.
 
     Raises:
         SystemExit: when the file lacks a name of the protocol.
     """
-    module = _module(path)
+    file = _module(path)
+    module = file.draw(seed) if hasattr(file, "draw") else file
     missing = [n for n in ("KNOBS", "BASELINE", "OBJECTIVES", "REFERENCE", "evaluate") if not hasattr(module, n)]
     if missing:
         raise SystemExit(f"{path}: not a search problem: no {', '.join(missing)}")
@@ -92,6 +98,7 @@ def load(path: Path) -> Problem:
     )
 
 
+@functools.cache
 def _module(path: Path) -> ModuleType:
     found = importlib.util.spec_from_file_location(f"problem_{path.stem}", path)
     if found is None or found.loader is None:

@@ -141,8 +141,8 @@ class ServerProblem:
         self._calibrate()
         self._base = np.array([list(v).index(self.BASELINE[n]) for n, v in self._knobs.items()])
         sizes = np.array([len(values) for values in self._knobs.values()])
-        whole = Landscape(sizes, self._canonical, self._true_values, BASELINE_TOK_S)
-        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(whole, np.random.default_rng(0))
+        self.landscape = Landscape(sizes, self._canonical, self._true_values, BASELINE_TOK_S)
+        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(self.landscape, np.random.default_rng(0))
 
     def _gate(self, name: str) -> tuple[str, Any] | None:
         gate = CATALOGUE[name].gate
@@ -267,6 +267,11 @@ class ServerProblem:
         ms, delay = self._single(c)
         loaded, waiting, batch = self._loaded(c)
         return np.stack([1000 / (ms * delay), 1000 * batch / (loaded * waiting)], axis=1)
+
+    def point(self, assignment: Mapping[str, Any]) -> Points:
+        """The canonical point of an assignment, shape (1, knobs)."""
+        row = [list(v).index(assignment.get(n, self.BASELINE[n])) for n, v in self._knobs.items()]
+        return self._canonical(np.array([row], dtype=np.int64))
 
     def _true_values(self, points: Points) -> Array:
         c = self._of_points(points)

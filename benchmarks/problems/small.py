@@ -2,7 +2,7 @@
 
 from benchmarks.problems.server import Machine, Noise, ServerProblem
 
-_PROBLEM = ServerProblem(
+PROBLEM = ServerProblem(
     names=("custom_ar", "proto", "algo", "nch", "backend", "graph", "k", "chunk", "overlap"),
     machine=Machine(custom_us=(19.0, 195.0), channels_best=(3.0, 8.0), channels_bend=(0.12, 0.02)),
     noise=Noise(between=0.006, within=0.006, outliers=0.02, outlier=0.04, failures=0.02),
@@ -10,6 +10,6 @@ _PROBLEM = ServerProblem(
     choices={"backend": ("triton", "flashinfer", "torch_native")},
 )
 
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = _PROBLEM.KNOBS, _PROBLEM.BASELINE, _PROBLEM.OBJECTIVES, _PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = _PROBLEM.HV_BEST, _PROBLEM.BEST_SINGLE
-truth, evaluate = _PROBLEM.truth, _PROBLEM.evaluate
+KNOBS, BASELINE, OBJECTIVES, REFERENCE = PROBLEM.KNOBS, PROBLEM.BASELINE, PROBLEM.OBJECTIVES, PROBLEM.REFERENCE
+HV_BEST, BEST_SINGLE = PROBLEM.HV_BEST, PROBLEM.BEST_SINGLE
+truth, evaluate = PROBLEM.truth, PROBLEM.evaluate

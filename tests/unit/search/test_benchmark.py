@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.problems import full, protocol, small
+from benchmarks.problems.disguised import Disguised
 from benchmarks.problems.optimum import area
+from benchmarks.problems.protocol import ENGINE
+from benchmarks.problems.server import ServerProblem
 from benchmarks.search import hypervolume, median_interval, share_interval
+from benchmarks.search_methods import METHODS
+
+PROBLEMS = Path(protocol.__file__).parent
 
 
 def test_hypervolume_counts_overlaps_once_and_nothing_below_the_reference() -> None:
@@ -26,6 +34,42 @@ def test_a_share_of_all_is_not_certain_and_a_median_may_be_out_of_reach() -> Non
     low, high = share_interval(20, 20)
     assert (round(low, 3), high) == (0.832, 1.0)
     assert median_interval([10.0, 20.0, 30.0, np.inf, np.inf])[1] == np.inf
+
+
+def test_a_family_has_a_problem_of_its_own_for_each_seed() -> None:
+    path = PROBLEMS / "drawn.py"
+    one, other = protocol.load(path, 0), protocol.load(path, 1)
+    assert one.space.knobs_of(ENGINE).keys() != other.space.knobs_of(ENGINE).keys()
+    assert one.best_single != other.best_single
+    assert protocol.load(path, 0) is one
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_disguise_keeps_the_baseline_and_what_fails(seed: int) -> None:
+    found, server = Disguised(seed), (small, full)[seed].PROBLEM
+    assert found.truth(found.BASELINE)["values"] == pytest.approx(server.truth(server.BASELINE)["values"])
+    assert [k["name"] for k in found.KNOBS] != [k["name"] for k in server.KNOBS]
+    assert 0 < failing(found) < 1
+    assert failing(found) == pytest.approx(failing(server), abs=0.2)
+
+
+def failing(problem: Disguised | ServerProblem) -> float:
+    """The share of random configurations that fail."""
+    rng = np.random.default_rng(5)
+    drawn = [{k["name"]: k["values"][rng.integers(len(k["values"]))] for k in problem.KNOBS} for _ in range(80)]
+    return float(np.mean([problem.truth(assignment)["status"] != "ok" for assignment in drawn]))
+
+
+def test_coordinate_descent_keeps_what_helps() -> None:
+    problem = protocol.load(PROBLEMS / "drawn.py", 0)
+    search, rng, lead = METHODS["coordinate-descent"](problem, 0), np.random.default_rng(0), []
+    for _ in range(60):
+        candidate = search.ask()
+        result = problem.evaluate(candidate.values, rng)
+        search.tell(result)
+        if result["status"] == "ok":
+            lead.append(result["values"]["single_stream"])
+    assert np.median(lead[30:]) > np.median(lead[:10])
 
 
 @pytest.mark.slow
