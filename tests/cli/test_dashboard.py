@@ -89,7 +89,7 @@ def test_objectives_metrics_and_the_studys_nature_are_shown(url: str, tmp_path: 
 
 
 def test_notes_logs_and_the_report_stand_beside_the_trials(url: str, tmp_path: Path) -> None:
-    failure = Failure(FailureClass.OOM_WEIGHTS, Phase.WEIGHTS, evidence=("out of `memory`",), detail="weights do not fit")
+    failure = Failure(FailureClass.OOM_WEIGHTS, Phase.WEIGHTS, ("out of `memory`",), detail="weights do not fit")
     with open_store(url) as store:
         for trial, changes in enumerate(({"notes": ("launch: plain",)}, {"outcome": failure})):
             run_dir = tmp_path / f"trial-{trial}"
