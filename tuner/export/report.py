@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Front, Gain, Standing
 from tuner.domain.probe import ProbeReport
 from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
@@ -124,7 +123,7 @@ def report_of(findings: Findings) -> Report:
         study=study.name,
         simulated=study.simulated,
         verdict=_verdict(front, chosen, findings.confirmation, findings.ablation),
-        settings=tuple(_changes(front, chosen.candidate)) if chosen is not None else (),
+        settings=tuple(_changes(_base(front, chosen, findings.confirmation), chosen)) if chosen is not None else (),
         headlines=tuple(_headlines(front, chosen, findings.confirmation)),
         sections=tuple(_sections(findings, front, chosen, finalists, curves)),
         front=front,
@@ -172,7 +171,8 @@ def _verdict(
         arm = confirmation.arm_of(chosen.candidate)
         if arm is not None and arm.gains:
             rounds = f"in {confirmation.rounds} interleaved rounds"
-            said = f"Trial {chosen.trial} against the baseline, {rounds}: {_told(arm)}."
+            whose = f"{arm.candidate.engine}'s baseline" if confirmation.engines else "the baseline"
+            said = f"Trial {chosen.trial} against {whose}, {rounds}: {_told(arm)}."
             return f"{said} {minimal_words(front, ablation, chosen)}".rstrip()
         return f"Trial {chosen.trial} is the best found; interleaved launches do not show that it is faster."
     return f"Trial {chosen.trial} is the best found; its gain was not confirmed by interleaved launches yet."
@@ -187,22 +187,31 @@ def _told(arm: ArmResult) -> str:
     )
 
 
-def _changes(front: Front, candidate: Candidate) -> Iterator[str]:
-    if front.baseline is not None:
-        for name, (before, now) in candidate.differs_from(front.baseline.candidate).items():
+def _base(front: Front, chosen: Standing, confirmation: Confirmation | None) -> Standing | None:
+    """What the chosen configuration is compared with: a confirmation compares each engine with its own baseline."""
+    arms = confirmation.arms if confirmation is not None else ()
+    own = next((arm for arm in arms if arm.is_baseline and arm.candidate.engine == chosen.candidate.engine), None)
+    found = None if own is None else standing_of(front, own.candidate)
+    return front.baseline if found is None else found
+
+
+def _changes(base: Standing | None, chosen: Standing) -> Iterator[str]:
+    if base is not None:
+        for name, (before, now) in chosen.candidate.differs_from(base.candidate).items():
             yield f"{name}: {spell(before)} → {spell(now)}"
 
 
 def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation | None) -> Iterator[Headline]:
-    if chosen is None or front.baseline is None:
+    start = None if chosen is None else _base(front, chosen, confirmation)
+    if chosen is None or start is None:
         return
     arm, base = (
-        (confirmation.arm_of(standing.candidate) for standing in (chosen, front.baseline))
+        (confirmation.arm_of(standing.candidate) for standing in (chosen, start))
         if confirmation is not None
         else (None, None)
     )
     values = numbers_of(front, chosen, arm)
-    baseline = numbers_of(front, front.baseline, base if values[0].confirmed else None)
+    baseline = numbers_of(front, start, base if values[0].confirmed else None)
     gains = front.gains(chosen)
     for index, goal in enumerate(front.goals):
         effect = arm.effects[index] if arm is not None and index < len(arm.effects) else None

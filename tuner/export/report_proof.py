@@ -16,7 +16,7 @@ def configuration(front: Front, candidate: Candidate) -> str:
     if front.baseline is None:
         return str(candidate)
     if candidate.engine != front.baseline.candidate.engine:
-        return f"{candidate.engine}: {candidate}"
+        return str(candidate)
     pairs = candidate.differs_from(front.baseline.candidate).items()
     return ", ".join(f"{name}={spell(now)}" for name, (_, now) in pairs) or "baseline"
 

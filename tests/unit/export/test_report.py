@@ -20,6 +20,8 @@ from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.export.report import Findings, report_of
 from tuner.export.report_formats import measurements_frame, report_html, report_json, report_markdown
 from tuner.export.report_plots import front_figure
+from tuner.study.confirm import confirmation_of
+from tuner.study.summary import baselines_of
 
 
 class Page(HTMLParser):
@@ -245,3 +247,29 @@ def test_without_confirmation_the_verdict_claims_no_proof() -> None:
     report = report_of(found)
     assert "not confirmed" in report.verdict
     assert "not interleaved" in report.headlines[0].interval
+
+
+def test_with_two_engines_the_headline_compares_the_chosen_one_with_its_own_engine_s_baseline() -> None:
+    space = records.space().model_copy(
+        update={"engines": dict.fromkeys(("simulated", "vllm"), records.space().engines["simulated"])}
+    )
+    arms = [
+        (Candidate("simulated", {"decode_steps": 1}), 50.0),
+        (Candidate("vllm", {"decode_steps": 1}), 54.0),
+        (Candidate("vllm", {"decode_steps": 4}), 64.0),
+    ]
+    launches = [
+        records.attempt(n, arm, records.measured_report(speed, 2000.0), purpose=Purpose.BASELINE)
+        for n, (arm, speed) in enumerate(arms[:2])
+    ]
+    for block in range(3):
+        for arm, speed in arms:
+            found = records.measured_report(speed * (1 + 0.001 * block), 2000.0 + 5 * block)
+            launches.append(records.attempt(len(launches), arm, found, purpose=Purpose.CONFIRM, block=block))
+    study = replace(records.study(), space=space)
+    confirmation = confirmation_of(space, launches, baselines_of(launches))
+    report = report_of(Findings(study, launches, (), confirmation, None, None))
+    headline = report.headlines[0]
+    assert (headline.baseline.split()[0], headline.chosen.split()[0], headline.change) == ("54.1", "64.1", "+18.5 %")
+    assert "against vllm's baseline" in report.verdict
+    assert report.settings == ("decode_steps: 1 → 4",)
