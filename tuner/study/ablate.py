@@ -23,7 +23,7 @@ from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_bloc
 from tuner.study.settings import Setting, mixed, settings_between
 from tuner.study.silence import inactive_knobs
 
-_NOTHING = "no setting has a measurable effect"
+_NOTHING = "no setting alone has a measurable effect"
 
 
 class AblationPlan:
@@ -215,7 +215,7 @@ class AblationPlan:
         return Ablation(
             baseline=self._baseline,
             winner=self._winner,
-            total=results.effects(self._winner, self._baseline),
+            total=results.effects_together(self._winner, self._baseline),
             rows=tuple(rows),
             minimal=minimal,
             minimal_effects=() if _same(minimal, self._winner) else results.effects_together(minimal, self._winner),
