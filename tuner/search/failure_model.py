@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.domain.outcome import FailureClass
 from tuner.domain.values import spell
 from tuner.search.history import History, Observation
 from tuner.search.kernels import Array
@@ -29,8 +30,12 @@ PAIR_PRIOR = 0.004
 CHANCE = 0.04
 """Probability that a launch fails whatever its settings."""
 
-_GROWTH = 1 / CHANCE
-"""A rule's weight grows by this factor with each further failure that it explains: chance had to strike again."""
+_CHANCE_OF_MEMORY = 0.004
+"""The same for running out of memory, which settings do and luck hardly ever."""
+
+_MEMORY = frozenset(
+    {FailureClass.OOM_WEIGHTS, FailureClass.OOM_GRAPH, FailureClass.OOM_RUNTIME, FailureClass.KV_TOO_SMALL}
+)
 
 _GROWTH_LIMIT = np.exp(30.0)
 _ALIKE = 0.7
@@ -157,7 +162,9 @@ class FailureModel:
         classes = np.array([o.failure for o in failures], dtype=object)
         for failure in dict.fromkeys(classes):  # one cause makes one kind of failure
             rows = np.flatnonzero(classes == failure)
-            self._blame[rows], self._witnesses[rows] = _share_blame(covers[rows], prior)
+            self._blame[rows], self._witnesses[rows] = _share_blame(
+                covers[rows], prior, _CHANCE_OF_MEMORY if failure in _MEMORY else CHANCE
+            )
 
     def assess(self, points: Points) -> Risk:
         """The risk at each point: that of the failure whose cause it most likely shares, or that of untried values."""
@@ -225,15 +232,17 @@ class FailureModel:
         return f"{axis.name} {literal.op} {spell(axis.values[literal.index])}"
 
 
-def _share_blame(covers: Array, prior: Array) -> tuple[Array, Array]:
+def _share_blame(covers: Array, prior: Array, chance: float) -> tuple[Array, Array]:
     """Each rule's share of the blame for each failure, and how many failures speak for the rule.
 
     A failure speaks for the rules that cover the most failures of those that cover it; a rule that merely came along
-    with a better explanation gains nothing from it.
+    with a better explanation gains nothing from it. Each further failure makes a rule likelier by as much as it is
+    unlikely that chance struck again.
 
     Args:
         covers: 1 where a rule (column) holds at a failure (row); failures of one kind.
         prior: weight of each rule before any failure.
+        chance: probability that a launch fails in this way whatever its settings.
 
     Returns:
         Both of the shape of `covers`; the second is the same in every row.
@@ -241,6 +250,6 @@ def _share_blame(covers: Array, prior: Array) -> tuple[Array, Array]:
     counts = covers.sum(axis=0)
     best = (covers * counts).max(axis=1, initial=0.0)
     spoken = (covers * (counts >= best[:, None])).sum(axis=0)
-    weight = prior * np.minimum(_GROWTH ** (spoken - 1), _GROWTH_LIMIT)
-    blame = covers * weight / (covers @ weight + CHANCE)[:, None]
+    weight = prior * np.minimum(chance ** (1 - spoken), _GROWTH_LIMIT)
+    blame = covers * weight / (covers @ weight + chance)[:, None]
     return blame, np.broadcast_to(spoken, covers.shape)

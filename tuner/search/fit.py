@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 
 from tuner.search.kernels import Array, Hyperparameters, Kernel
+from tuner.search.scale import Scale, bends_for
 
 JITTER = 1e-6
 _BOUNDS = (-10.0, 6.0)
 _MAX_ITERATIONS = 40
-_SMALLEST_SCALE = 0.01
-"""Data that vary less than 1 % are not blown up to unit variance: that would be fitting noise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,32 +43,45 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """Hyperparameters of data that were centred and scaled."""
+    """Hyperparameters, and the scale of the data that they belong to."""
 
     theta: Hyperparameters
-    center: float
-    scale: float
+    scale: Scale
 
     def variances(self, data: Data) -> Array:
-        """Noise variance of each value, in scaled units."""
+        """Noise variance of each value, in scaled units; the launch noise is even on the log scale."""
         doubt = np.exp(self.theta.doubt) * data.hints
-        return np.asarray(np.exp(self.theta.noise) + doubt + data.noise / self.scale**2 + JITTER, dtype=np.float64)
+        even = np.exp(self.theta.noise) + doubt + data.noise / self.scale.size**2
+        return np.asarray(even * self.scale.stretch(data.values) ** 2 + JITTER, dtype=np.float64)
 
 
 def fit(kernel: Kernel, data: Data) -> Fit:
-    """The maximum a posteriori; where that cannot be found, the priors' centres."""
+    """The maximum a posteriori on the likeliest scale; where that cannot be found, the priors' centres."""
     used = np.flatnonzero(data.hot.any(axis=0))
-    kernel, hot = kernel.on_columns(used), data.hot[:, used]
-    center = float(np.median(data.values))
-    scale = max(float(data.values.std()), _SMALLEST_SCALE)
-    y = (data.values - center) / scale
-    n = len(y)
+    kernel, data = kernel.on_columns(used), replace(data, hot=data.hot[:, used])
+    start, _ = _priors(kernel)
+    best, least = Fit(Hyperparameters.unpack(start), Scale.of(data.values, 0.0)), np.inf
+    for bend in bends_for(data.values):
+        scale = Scale.of(data.values, bend)
+        found, loss = _most_probable(kernel, data, scale, start)
+        loss += scale.penalty(data.values)
+        if np.isfinite(loss):
+            start = found
+            if loss < least:
+                best, least = Fit(Hyperparameters.unpack(found), scale), loss
+    return best
+
+
+def _most_probable(kernel: Kernel, data: Data, scale: Scale, start: Array) -> tuple[Array, float]:
+    """The packed hyperparameters with the largest posterior on one scale, and minus its logarithm."""
+    y, n = scale.scaled(data.values), len(data.values)
+    stretched = scale.stretch(data.values) ** 2
     middle, width = _priors(kernel)
 
     def loss(vector: Array) -> tuple[float, Array]:
         theta = Hyperparameters.unpack(vector)
-        k = kernel.between(theta, hot, hot)
-        k[np.diag_indices(n)] += Fit(theta, center, scale).variances(data)
+        k = kernel.between(theta, data.hot, data.hot)
+        k[np.diag_indices(n)] += Fit(theta, scale).variances(data)
         away = (vector - middle) / width
         try:
             lower = cholesky(k, lower=True, check_finite=False)
@@ -78,18 +90,17 @@ def fit(kernel: Kernel, data: Data) -> Fit:
         alpha = cho_solve((lower, True), y, check_finite=False)
         inverse = cho_solve((lower, True), np.eye(n), check_finite=False)
         weight = 0.5 * (inverse - np.outer(alpha, alpha))
-        diagonal = np.diag(weight)
+        diagonal = np.diag(weight) * stretched
         noise = float(diagonal.sum() * np.exp(theta.noise))
         doubt = float((diagonal * data.hints).sum() * np.exp(theta.doubt))
-        slope = Hyperparameters(*kernel.gradient(theta, hot, weight), noise, doubt).pack()
+        slope = Hyperparameters(*kernel.gradient(theta, data.hot, weight), noise, doubt).pack()
         value = 0.5 * float(y @ alpha) + float(np.log(np.diag(lower)).sum()) + 0.5 * float(away @ away)
         return value, slope + away / width
 
     found = minimize(
-        loss, middle, jac=True, method="L-BFGS-B", bounds=[_BOUNDS] * len(middle), options={"maxiter": _MAX_ITERATIONS}
+        loss, start, jac=True, method="L-BFGS-B", bounds=[_BOUNDS] * len(middle), options={"maxiter": _MAX_ITERATIONS}
     )
-    best = found.x if np.isfinite(found.fun) else middle
-    return Fit(Hyperparameters.unpack(np.asarray(best, dtype=np.float64)), center, scale)
+    return np.asarray(found.x, dtype=np.float64), float(found.fun)
 
 
 def _priors(kernel: Kernel) -> tuple[Array, Array]:

@@ -75,16 +75,15 @@ class Goal:
         self._beliefs = beliefs
         self._aims = aims
         known = beliefs.known_points
-        mean, sd = beliefs.predict(known)
-        at_baseline, baseline_sd = beliefs.predict(beliefs.lattice.baseline[None])
+        mean, _ = beliefs.predict(known)
+        at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
         self._floors = floors(beliefs, aims)
-        self._floor_sd = baseline_sd[0]
         self._reference = at_baseline[0] + np.log(aims.reference)
         kept = beliefs.keeps_limits(known)
         self._front = mean[kept >= 0.5]
         top = self._front.max(axis=0) if len(self._front) else at_baseline[0]
         self._extent = float(np.prod(np.maximum(top - self._reference, _SMALLEST_EXTENT)[1:]))
-        self._rungs = _ladder(mean[:, 0], kept * self._keeps_floors(mean, sd))
+        self._rungs = _ladder(mean[:, 0], kept * self._keeps_floors(known, mean))
         self.parents = known[self._promising(mean, kept >= 0.5)]
 
     def _promising(self, mean: Array, kept: NDArray[np.bool_]) -> list[int]:
@@ -96,12 +95,12 @@ class Goal:
         leading = np.argsort(-lead, kind="stable")[:_LEADING_PARENTS]
         return list(dict.fromkeys([*front.tolist(), *leading.tolist()]))
 
-    def _keeps_floors(self, mean: Array, sd: Array) -> Array:
-        """Probability that every objective but the lead keeps its floor; the floor is uncertain too."""
-        chance = np.ones(len(mean))
-        for k in range(1, mean.shape[1]):
-            spread = np.hypot(sd[:, k], self._floor_sd[k])
-            chance = chance * chance_above(mean[:, k], spread, float(self._floors[k]))
+    def _keeps_floors(self, points: Points, mean: Array) -> Array:
+        """Probability that every objective but the lead keeps its floor, which is a share of the baseline's value."""
+        chance = np.ones(len(points))
+        baseline = self._beliefs.lattice.baseline
+        for k, model in enumerate(self._beliefs.objectives[1:], 1):
+            chance = chance * chance_above(mean[:, k], model.gap(points, baseline), float(self._floors[k]))
         return chance
 
     def gains(self, points: Points) -> tuple[Array, Array]:
@@ -112,7 +111,7 @@ class Goal:
         """
         mean, sd = self._beliefs.predict(points)
         kept = self._beliefs.keeps_limits(points)
-        lead = self._lead_gain(mean, sd, kept * self._keeps_floors(mean, sd))
+        lead = self._lead_gain(mean, sd, kept * self._keeps_floors(points, mean))
         front = kept * expected_hypervolume_improvement(mean, sd, self._front, self._reference) / self._extent
         learned = _NO_GAIN * sd[:, 0]  # where nothing is to be gained, learn
         return lead + learned, front + learned
@@ -144,10 +143,16 @@ class Goal:
 
 
 def _ladder(lead: Array, kept: Array) -> list[tuple[float, float]]:
-    """Lead values from the best downwards, each with the chance that a point at least as good keeps the floors."""
+    """Lead values from the best downwards, each with the chance that a point at least as good keeps the floors.
+
+    What is left of certainty after the last rung is too little to matter if one more rung could not stand on it;
+    otherwise, when nothing launched is sure to keep the floors, any launched point is better than none.
+    """
     rungs, reached = [], 0.0
     for i in np.argsort(-lead, kind="stable"):
         if kept[i] > reached + _RUNG:
             reached = float(kept[i])
             rungs.append((float(lead[i]), reached))
+    if reached > 1 - _RUNG:
+        return [*rungs[:-1], (rungs[-1][0], 1.0)]
     return [*rungs, (float(lead.min()), 1.0)]

@@ -39,6 +39,7 @@ class GaussianProcess:
         self._kernel = kernel
         self._data = data
         self._fit = fitted or fit(kernel, data)
+        self._scale = self._fit.scale
         self._factorise()
         for _ in range(_OUTLIER_ROUNDS):
             if not self._discount_outliers():
@@ -49,8 +50,7 @@ class GaussianProcess:
         data, k = self._data, self._kernel.between(self._fit.theta, self._data.hot, self._data.hot)
         k[np.diag_indices(len(k))] += self._fit.variances(data)
         self._lower = cholesky(k, lower=True, check_finite=False)
-        scaled = (data.values - self._fit.center) / self._fit.scale
-        self._alpha = cho_solve((self._lower, True), scaled, check_finite=False)
+        self._alpha = cho_solve((self._lower, True), self._scale.scaled(data.values), check_finite=False)
 
     def _discount_outliers(self) -> bool:
         """Widen the noise of values that the others contradict (leave-one-out; Rasmussen & Williams 2006, eq. 5.12)."""
@@ -62,7 +62,8 @@ class GaussianProcess:
         odd = np.abs(residual) * np.sqrt(precision) > _OUTLIER_SIGMAS
         if not odd.any():
             return False
-        wider = self._data.noise + np.where(odd, (residual * self._fit.scale) ** 2, 0.0)
+        logs = residual * self._scale.size / self._scale.stretch(self._data.values)
+        wider = self._data.noise + np.where(odd, logs**2, 0.0)
         self._data = replace(self._data, noise=wider)
         return True
 
@@ -86,25 +87,37 @@ class GaussianProcess:
     @property
     def launch_noise(self) -> float:
         """Standard deviation of one launch, in log units (a share of the value)."""
-        return float(np.sqrt(np.exp(self._fit.theta.noise) + JITTER) * self._fit.scale)
+        return float(np.sqrt(np.exp(self._fit.theta.noise) + JITTER) * self._scale.size)
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and standard deviation of the noise-free log value; each of shape (points,)."""
         hot = self._kernel.one_hot(points)
         mean, solved = self._mean_and_solved(hot)
         variance = np.maximum(self._kernel.variance(self._fit.theta) - (solved**2).sum(axis=0), 1e-8)
-        return mean, np.sqrt(variance) * self._fit.scale
+        logs, slope = self._scale.logs(mean)
+        return logs, np.sqrt(variance) * slope
 
     def joint(self, points: Points) -> tuple[Array, Array]:
         """Mean and covariance of the noise-free log values; shapes (points,) and (points, points)."""
         hot = self._kernel.one_hot(points)
         mean, solved = self._mean_and_solved(hot)
         covariance: Array = self._kernel.between(self._fit.theta, hot, hot) - solved.T @ solved
-        return mean, covariance * self._fit.scale**2
+        logs, slope = self._scale.logs(mean)
+        return logs, covariance * np.outer(slope, slope)
+
+    def gap(self, points: Points, other: Points) -> Array:
+        """Standard deviation of the noise-free difference in log value to another point; shape (points,)."""
+        hot = self._kernel.one_hot(np.concatenate([points, other[None]]))
+        mean, solved = self._mean_and_solved(hot)
+        _, slope = self._scale.logs(mean)
+        sd = np.sqrt(np.maximum(self._kernel.variance(self._fit.theta) - (solved**2).sum(axis=0), 1e-8)) * slope
+        shared = self._kernel.between(self._fit.theta, hot[:-1], hot[-1:])[:, 0] - solved[:, :-1].T @ solved[:, -1]
+        variance = sd[:-1] ** 2 + sd[-1] ** 2 - 2 * shared * slope[:-1] * slope[-1]
+        return np.asarray(np.sqrt(np.maximum(variance, 1e-8)))
 
     def _mean_and_solved(self, hot: Array) -> tuple[Array, Array]:
         cross = self._kernel.between(self._fit.theta, hot, self._data.hot)
-        mean: Array = cross @ self._alpha * self._fit.scale + self._fit.center
+        mean: Array = cross @ self._alpha
         return mean, solve_triangular(self._lower, cross.T, lower=True, check_finite=False)
 
     def effect_uncertainty(self, axes: Points, values: Points, baseline: Points) -> Array:
@@ -113,5 +126,5 @@ class GaussianProcess:
         cross, table = self._kernel.main_effect(self._fit.theta, self._data.hot)
         solved = solve_triangular(self._lower, (cross[rows] - cross[others]).T, lower=True, check_finite=False)
         prior = table[rows, rows] + table[others, others] - 2 * table[rows, others]
-        sd: Array = np.sqrt(np.maximum(prior - (solved**2).sum(axis=0), 0.0)) * self._fit.scale
+        sd: Array = np.sqrt(np.maximum(prior - (solved**2).sum(axis=0), 0.0)) * self._scale.size
         return sd

@@ -49,6 +49,14 @@ def test_one_failure_alone_condemns_nothing() -> None:
     assert risk.witnesses[0] <= 1
 
 
+def test_running_out_of_memory_is_hardly_ever_put_down_to_chance() -> None:
+    def after(failure: FailureClass) -> float:
+        tried = (scored(0, GRID.baseline, (0, 0)), failed(1, at(fraction=5, steps=2), failure, 60))
+        return chance(model(*tried), at(fraction=5, steps=2, channels=2))
+
+    assert after(FailureClass.OOM_RUNTIME) > after(FailureClass.CUDA_FAULT) + 0.1
+
+
 def test_a_success_lets_a_value_off() -> None:
     before = (scored(0, GRID.baseline, (0, 0)), failed(1, at(backend=1)), failed(2, at(backend=1, steps=3)))
     after = (*before, scored(3, at(backend=1, graph=0), (0, 0)))

@@ -78,6 +78,17 @@ def test_intervals_cover_the_truth_about_as_often_as_they_say() -> None:
     assert 0.85 <= np.mean(hits) <= 1.0
 
 
+def test_the_doubt_about_a_difference_leaves_out_what_both_points_share() -> None:
+    truth = additive(GRID)
+    train, rest = points(20), points(12, seed=4)
+    model = model_of(train, np.array([truth(p)[0] for p in train]))
+    both = np.concatenate([rest, train[:1]])
+    _, covariance = model.joint(both)
+    expected = np.sqrt(np.diag(covariance)[:-1] + covariance[-1, -1] - 2 * covariance[:-1, -1])
+    assert model.gap(rest, train[0]) == pytest.approx(expected, rel=1e-3)
+    assert model.gap(train[:1], train[0])[0] < 1e-3
+
+
 @pytest.mark.parametrize("values", [np.zeros(6), np.full(6, 5.0), np.r_[np.zeros(5), 1e-12], np.r_[np.zeros(5), 9.0]])
 def test_degenerate_data_give_finite_predictions(values: np.ndarray) -> None:
     model = model_of(points(6), values)
