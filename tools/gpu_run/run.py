@@ -91,27 +91,37 @@ class Run:
         self.tuner("probe", "doctor", "--nccl", *asked, "--seconds", options.probe, "--json", timeout_s=600)
 
     def study(self) -> None:
-        """The search, and the confirmation that belongs to it."""
+        """The search, and the confirmation that belongs to it; one that was begun goes on."""
         options = self.options
-        asked = ["--space", options.space, "--name", options.name, "--model", str(options.model)]
-        asked += ["--engine", options.engine, *_given("--gpus", options.gpus)]
-        asked += ["--trials", str(options.trials), "--timeout", f"{options.minutes:g}m", "--yes"]
+        budget = ["--trials", str(options.trials), "--timeout", f"{options.minutes:g}m", *options.study_options]
         limit = options.minutes * 60 + 900
-        self.tuner("study", "study", "start", *asked, *options.start_options, "--json", timeout_s=limit)
+        if (self.work / "study.db").is_file():
+            self._of_study("study", "resume", *budget, timeout_s=limit)
+            return
+        asked = ["--space", options.space, "--name", options.name, "--model", str(options.model)]
+        asked += ["--engine", options.engine, *_given("--gpus", options.gpus), "--yes"]
+        self.tuner("study", "study", "start", *asked, *budget, "--json", timeout_s=limit)
 
     def confirm(self) -> None:
         """Finalists and baseline again, with so many launches of each."""
-        asked = ["--top", str(self.options.top), "--launches", str(self.options.launches)]
-        self.tuner("confirm", "study", "confirm", self.options.name, *asked, "--json", timeout_s=_SERIES_S)
+        self._of_study("confirm", "confirm", "--top", str(self.options.top), *self._rounds(), timeout_s=_SERIES_S)
 
     def ablate(self) -> None:
         """What each setting of the winner contributes."""
-        asked = ["--launches", str(self.options.launches)]
-        self.tuner("ablate", "study", "ablate", self.options.name, *asked, "--json", timeout_s=_SERIES_S)
+        trial = _given("--trial", self.options.ablate_trial)
+        self._of_study("ablate", "ablate", *trial, *self._rounds(), timeout_s=_SERIES_S)
+
+    def _rounds(self) -> list[str]:
+        return ["--launches", str(self.options.launches)]
+
+    def _of_study(self, name: str, verb: str, *arguments: str, timeout_s: float) -> None:
+        """A step that launches for the study that is there."""
+        elsewhere = ["--other-machine"] if self.options.other_machine else []
+        self.tuner(name, "study", verb, self.options.name, *arguments, *elsewhere, "--json", timeout_s=timeout_s)
 
     def knobs(self) -> None:
         """Which of the winner's settings act, by NCCL's own log."""
-        self.tuner("verify-knobs", "study", "verify-knobs", self.options.name, "--json", timeout_s=_SERVER_START_S)
+        self._of_study("verify-knobs", "verify-knobs", timeout_s=_SERVER_START_S)
 
     def report(self) -> None:
         """What the study says about itself; also good while it runs."""
@@ -263,13 +273,17 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=60.0, help="limit of the study itself")
     parser.add_argument("--top", type=int, default=1, help="finalists to confirm")
     parser.add_argument("--launches", type=int, default=4, help="of each configuration that is confirmed or ablated")
+    parser.add_argument("--ablate-trial", type=int, help="the trial to take apart instead of the confirmed one")
+    parser.add_argument("--other-machine", action="store_true", help="go on with a study that began on another machine")
     parser.add_argument(
         "--steps", type=_steps, default=list(STEPS_IN_ORDER), help=f"of {','.join(STEPS_IN_ORDER)}; default all"
     )
     parser.add_argument(
         "--collect", type=_folder, metavar="FOLDER", help="only gather the results of a run into a folder"
     )
-    parser.add_argument("start_options", nargs="*", help="after --: further options of `tuner study start`")
+    parser.add_argument(
+        "study_options", nargs="*", help="after --: further options of `tuner study start` and `resume`"
+    )
     return parser.parse_args()
 
 
