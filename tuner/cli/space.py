@@ -109,8 +109,9 @@ def schema() -> None:
 def _load(name: str) -> LoadedSpace:
     from tuner.engines.catalogue import catalogues
     from tuner.spec import load_space
+    from tuner.trial.denyfiles import host_deny_list
 
-    return load_space(name, catalogues=catalogues())
+    return load_space(name, catalogues=catalogues(), deny=host_deny_list())
 
 
 def _problems(problems: Any) -> list[dict[str, Any]]:

@@ -170,10 +170,10 @@ def _load(path: Path) -> EngineDefinition:
     try:
         return EngineDefinition.model_validate(document.data)
     except ValidationError as error:
-        raise SpecError(_problems(document, error)) from error
+        raise SpecError(problems_of(document, error)) from error
 
 
-def _problems(document: yamlfile.Document, error: ValidationError) -> list[Problem]:
+def problems_of(document: yamlfile.Document, error: ValidationError) -> list[Problem]:
     """Every fault that pydantic found, at its place; a key that should not be there is pointed at itself."""
     return [
         document.problem(item["loc"], item["msg"], key=item["type"] == "extra_forbidden") for item in error.errors()

@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
-from tuner.domain.denied import KEPT_ENV, REACHED_BY_DEFAULT, denied_env, denied_flag, denied_program
+from tuner.domain.denied import BUILT_IN, KEPT_ENV, REACHED_BY_DEFAULT, DenyList
 from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
@@ -117,19 +117,54 @@ def _close_defaults(engine: str, catalogue: FlagCatalogue, capability: str | Non
         flags[way.off] = (True, False)
 
 
+def _keep_flags(engine: str, catalogue: FlagCatalogue, deny: DenyList, flags: _Flags) -> None:
+    """Give a launch the flags that this host keeps.
+
+    Raises:
+        UserError: the engine's version has no such flag, so nothing can be kept.
+    """
+    given = {catalogue.canonical(name) for name, (value, _) in flags.items() if value is not None}
+    for name, value in deny.kept_flags.get(engine, {}).items():
+        if catalogue.find(name) is None:
+            message = f"this host keeps {name}, which {engine} {catalogue.version} does not have"
+            raise UserError(message, hint="tuner doctor names the file that says so")
+        if catalogue.canonical(name) not in given:
+            flags[catalogue.canonical(name)] = (value, False)
+
+
 def _refuse_denied(
-    engine: str, catalogue: FlagCatalogue, program: Sequence[str], flags: _Flags, env: Mapping[str, str]
+    engine: str,
+    catalogue: FlagCatalogue,
+    deny: DenyList,
+    program: Sequence[str],
+    flags: _Flags,
+    env: Mapping[str, str],
 ) -> None:
     """The last place where every setting of a launch is known, whichever file or default it came from."""
-    if (why := denied_program(engine, catalogue, program)) is not None:
+    if (why := deny.refuses_program(engine, catalogue, program)) is not None:
         raise UserError(f"{' '.join(program)} is not launched: {why}", hint=f"engines.{engine}.command")
     for name, (value, _) in flags.items():
-        spec = catalogue.find(name)
-        if (entry := denied_flag(engine, spec.name if spec is not None else name, value)) is not None:
+        # Of a flag with a key (`-cc.mode`), the flag counts.
+        spec = catalogue.find(name) or catalogue.find(name.partition(".")[0])
+        if (entry := deny.refuses_flag(engine, spec.name if spec is not None else name, value)) is not None:
             raise UserError(f"{name} is not launched: {entry.reason}", hint=entry.hint)
+    refuse_denied_env(deny, env)
+
+
+def refuse_denied_env(deny: DenyList, env: Mapping[str, str]) -> None:
+    """Refuse variables of a launch.
+
+    Raises:
+        UserError: one is denied.
+    """
     for name, text in env.items():
-        if (entry := denied_env(name, text)) is not None:
+        if (entry := deny.refuses_env(name, text)) is not None:
             raise UserError(f"{name}={text} is not launched: {entry.reason}", hint=entry.hint)
+
+
+def kept_env(deny: DenyList, env: Mapping[str, str], *, gpus: bool) -> dict[str, str]:
+    """Variables that a launch gets besides its own; multicast is between GPUs only."""
+    return {name: value for name, value in deny.kept_env.items() if name not in env and (gpus or name not in KEPT_ENV)}
 
 
 def build_plan(
@@ -141,13 +176,14 @@ def build_plan(
     place: Place,
     *,
     version: str | None = None,
+    deny: DenyList = BUILT_IN,
 ) -> LaunchPlan:
     """The launch of one candidate.
 
     Knobs win over fixed settings of the same name; an unset knob removes nothing that the space fixes.
 
     Raises:
-        UserError: a setting reaches NVLink multicast (`domain/denied.py`), wherever it comes from.
+        UserError: a setting is denied (`domain/denied.py`), wherever it comes from.
     """
     engine_space = space.engines[candidate.engine]
     knobs = space.knobs_of(candidate.engine)
@@ -179,11 +215,12 @@ def build_plan(
             argv += [side.flag, str(port)]
     if len(place.gpus) > 1:
         _close_defaults(candidate.engine, catalogue, space.hardware.compute_capability, flags)
+    _keep_flags(candidate.engine, catalogue, deny, flags)
     for name, (given, split) in flags.items():
         argv += _flag_arguments(name, given, catalogue, split=split)
-    _refuse_denied(candidate.engine, catalogue, program, flags, {**env, **definition.trial_env})
+    _refuse_denied(candidate.engine, catalogue, deny, program, flags, {**env, **definition.trial_env})
+    env |= kept_env(deny, env, gpus=bool(place.gpus))
     if place.gpus:
-        env |= {name: value for name, value in KEPT_ENV.items() if name not in env}
         env["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, place.gpus))
     return LaunchPlan(
         engine=candidate.engine,
@@ -191,6 +228,7 @@ def build_plan(
         env={**env, **definition.trial_env},
         trial_only_env=tuple(definition.trial_env),
         pass_env=definition.pass_env,
+        unset_env=tuple(dict.fromkeys(entry.name for entry in deny.env if entry.name not in deny.kept_env)),
         host=place.host,
         port=place.port,
         extra_ports=place.extra_ports,

@@ -8,14 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.domain.denied import KEPT_ENV
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.probe import DEFAULT, Backend, MessageSize, ProbeReport, ProbeSetting
 from tuner.domain.space import Space
 from tuner.domain.values import FlagValue
 from tuner.engines.installed import interpreter_of
 from tuner.engines.model_shape import ModelShape, model_shape
-from tuner.engines.plan import env_text
+from tuner.engines.plan import env_text, kept_env, refuse_denied_env
 from tuner.engines.signatures import Direction, load_book
 from tuner.errors import MachineUnfit, UserError
 from tuner.probe.order import Order, Patience, PlannedRun
@@ -91,7 +90,7 @@ def run_probe(
             hint="give a model folder with --model, or download the model first",
         )
     shape = _with_dtype(setup, shape)
-    groups = setting_groups(setup.space, request.engine, setup.baseline.values)
+    groups = setting_groups(setup.space, request.engine, setup.baseline.values, setup.deny)
     sizes = message_sizes(shape, setup.space.workload.levels, _prefill_tokens(setup))
     order = Order(
         backend=backend,
@@ -206,10 +205,11 @@ def _plan(setup: EngineSetup, gpus: tuple[int, ...]) -> LaunchPlan:
     knobs = {knob.env for knob in nccl_knobs(setup.space, engine).values()}
     fixed = {**definition.env, **{name: env_text(value) for name, value in setup.baseline.env.items()}}
     env = {name: text for name, text in fixed.items() if name.startswith(_KEEPS) and name not in knobs}
+    refuse_denied_env(setup.deny, env)
     return LaunchPlan(
         engine=engine,
         argv=(python,),
-        env={**_RANK_ENV, **env, **KEPT_ENV},
+        env={**_RANK_ENV, **env, **kept_env(setup.deny, env, gpus=True)},
         host="127.0.0.1",
         port=0,
         pass_env=definition.pass_env,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import combinations, product
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.denied import denied_env
+from tuner.domain.denied import BUILT_IN, DenyList
 from tuner.domain.knob import Knob
 from tuner.domain.probe import ProbeSetting
 from tuner.domain.space import EngineSpace, Hardware, Space
@@ -50,7 +50,7 @@ def nccl_knobs(space: Space, engine: str) -> dict[str, Knob]:
     }
 
 
-def setting_groups(space: Space, engine: str, baseline: Assignment) -> SettingGroups:
+def setting_groups(space: Space, engine: str, baseline: Assignment, deny: DenyList = BUILT_IN) -> SettingGroups:
     """The settings that a space allows.
 
     A knob that is inactive (because the engine's own all-reduce is on, say) is tried with those values of the other
@@ -60,10 +60,11 @@ def setting_groups(space: Space, engine: str, baseline: Assignment) -> SettingGr
         space: the space.
         engine: one of its engines.
         baseline: a value for every knob of the engine, inactive ones too.
+        deny: what may not be set.
     """
     knobs = nccl_knobs(space, engine)
     parents = _waking(space, engine, knobs, baseline)
-    maker = _Maker(space, engine, knobs, {**baseline, **parents})
+    maker = _Maker(space, engine, knobs, {**baseline, **parents}, deny)
     single = [ProbeSetting({}, maker.baseline_env)]
     for name, knob in knobs.items():
         single += maker.made({name: value} for value in knob.grid)
@@ -100,8 +101,8 @@ def _waking(space: Space, engine: str, knobs: Mapping[str, Knob], baseline: Assi
 class _Maker:
     """Makes settings that are active, allowed, not denied and not made before."""
 
-    def __init__(self, space: Space, engine: str, knobs: Mapping[str, Knob], base: Assignment) -> None:
-        self._space, self._engine, self._knobs, self._base = space, engine, knobs, base
+    def __init__(self, space: Space, engine: str, knobs: Mapping[str, Knob], base: Assignment, deny: DenyList) -> None:
+        self._space, self._engine, self._knobs, self._base, self._deny = space, engine, knobs, base, deny
         self.baseline_env = self._env(base)
         self._seen = [self.baseline_env]
 
@@ -111,7 +112,7 @@ class _Maker:
             values = {**self._base, **change}
             active = Candidate.of(self._space, self._engine, values).values
             env = self._env(values)
-            if env in self._seen or any(denied_env(name, text) for name, text in env.items()):
+            if env in self._seen or any(self._deny.refuses_env(name, text) for name, text in env.items()):
                 continue
             if next(self._space.broken_rules(self._engine, active), None) is not None:
                 continue

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec
-from tuner.domain.denied import KEPT_ENV, denied_env, denied_flag
+from tuner.domain.denied import BUILT_IN, DenyList
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
 from tuner.domain.values import Assignment, FlagValue, Scalar, Value, spell
@@ -61,7 +61,13 @@ def baseline_of(space: Space, engine: str, catalogue: FlagCatalogue, *, folder: 
 
 
 def derive_baseline(
-    space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, *, folder: Path | None = None
+    space: Space,
+    engine: str,
+    catalogue: FlagCatalogue,
+    findings: Findings,
+    *,
+    folder: Path | None = None,
+    deny: DenyList = BUILT_IN,
 ) -> BaselineSettings:
     """As `baseline_of`, but notes what is wrong; the settings are then incomplete."""
     part = space.engines[engine]
@@ -71,7 +77,7 @@ def derive_baseline(
         command = import_command(part.baseline.command, engine=engine, catalogue=catalogue, folder=folder)
         if not _usable(space, engine, command, here, findings):
             return BaselineSettings({}, part.flags, part.env)
-        return _Split(space, engine, catalogue, command, here, findings).settings()
+        return _Split(space, engine, catalogue, command, here, findings, deny).settings()
     values: dict[str, Value] = {}
     knobs = space.knobs_of(engine)
     for name in part.baseline.set:
@@ -147,9 +153,10 @@ class _Split:
         command: LaunchCommand,
         place: Place,
         findings: Findings,
+        deny: DenyList,
     ) -> None:
         self._space, self._engine, self._catalogue = space, engine, catalogue
-        self._command, self._place, self._findings = command, place, findings
+        self._command, self._place, self._findings, self._deny = command, place, findings, deny
         self._knobs = space.knobs_of(engine)
         self._landings = {name: landing_of(knob, catalogue) for name, knob in self._knobs.items()}
         self._values: dict[str, Value] = {}
@@ -188,7 +195,7 @@ class _Split:
                 self._error(f"{flag} {text}: it spans several nodes, and tuner launches on one host")
                 continue
             value = self._flag_value(flag, spec, text)
-            if (denied := denied_flag(self._engine, spec.name, value)) is not None:
+            if (denied := self._deny.refuses_flag(self._engine, spec.name, value)) is not None:
                 self._error(f"{flag} is not allowed: {denied.reason}", denied.hint)
                 continue
             rest = self._to_knobs(landing, value)
@@ -245,12 +252,12 @@ class _Split:
                     self._findings.warn(self._place, f"{variable} is left out: secrets come from your environment")
             elif holds_secret(variable, text):
                 self._error(*secret_in_file(variable))
-            elif variable in KEPT_ENV:
-                if text != KEPT_ENV[variable]:
-                    self._error(f"{variable}={text} is not allowed; every launch keeps {KEPT_ENV[variable]}")
+            elif variable in self._deny.kept_env:
+                if text != (kept := self._deny.kept_env[variable]):
+                    self._error(f"{variable}={text} is not allowed; every launch keeps {kept}")
             elif not self._resolved(variable, text):
                 continue
-            elif (denied := denied_env(variable, text)) is not None:
+            elif (denied := self._deny.refuses_env(variable, text)) is not None:
                 self._error(f"{variable}={text} is not allowed: {denied.reason}", denied.hint)
             elif variable in takers:
                 self._give(takers[variable], text)

@@ -13,11 +13,13 @@ from typing import Any
 from tuner import resources, yamlfile
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue, closest
+from tuner.domain.denied import BUILT_IN, DenyList
 from tuner.domain.space import Space
 from tuner.domain.values import Scalar
 from tuner.errors import Problem, SpecError
 from tuner.spec.baseline import derive_baseline
 from tuner.spec.findings import Findings
+from tuner.spec.goals import check_goals
 from tuner.spec.inline import without_config_files
 from tuner.spec.reach import Reach
 from tuner.spec.rules import check_rules, rule_place
@@ -56,6 +58,7 @@ def load_space(
     *,
     catalogues: Mapping[str, CatalogueLookup],
     overrides: Mapping[str, Scalar] | None = None,
+    deny: DenyList = BUILT_IN,
 ) -> LoadedSpace:
     """Find, read and check a space file.
 
@@ -63,6 +66,7 @@ def load_space(
         name: a path, or a bare name such as `sm120` or `sm120.yaml` (see `find_space`).
         catalogues: engine name → its flag catalogue by version; a space may use only these engines.
         overrides: dotted path → value that replaces the file's, e.g. `{"budget.trials": 12, "model": "…"}`.
+        deny: what may not be launched.
 
     Raises:
         SpecError: with every problem found.
@@ -70,7 +74,9 @@ def load_space(
     path = find_space(name)
     document = yamlfile.load(path, shown_as=_shown(path))
     findings = Findings(document)
-    space = check_document(document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent)
+    space = check_document(
+        document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent, deny=deny
+    )
     if findings.errors or space is None:
         raise SpecError(findings.errors)
     known = {engine: catalogues[engine](part.version) for engine, part in space.engines.items()}
@@ -133,6 +139,7 @@ def check_document(
     catalogues: Mapping[str, CatalogueLookup],
     overrides: Mapping[str, Scalar],
     folder: Path,
+    deny: DenyList = BUILT_IN,
 ) -> Space | None:
     """Run every check on a parsed file; returns the space as far as it can be read."""
     if document.data is None:
@@ -142,6 +149,7 @@ def check_document(
     space, dropped = read_space(document, data, findings)
     if space is None:
         return None
+    check_goals(space, findings)
     reaches = check_rules(space, dropped, findings)
     for engine in space.engines:
         if engine not in catalogues:
@@ -151,8 +159,8 @@ def check_document(
             continue
         catalogue = catalogues[engine](space.engines[engine].version)
         _check_version(space, engine, catalogue, findings)
-        check_settings(space, engine, catalogue, reaches[engine], findings)
-        _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder)
+        check_settings(space, engine, catalogue, reaches[engine], findings, deny)
+        _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder, deny)
     return space
 
 
@@ -195,10 +203,11 @@ def _check_baseline(
     dropped: frozenset[str],
     findings: Findings,
     folder: Path,
+    deny: DenyList,
 ) -> None:
     before = len(findings.errors)
     own = Findings(findings.document)
-    settings = derive_baseline(space, engine, catalogue, own, folder=folder)
+    settings = derive_baseline(space, engine, catalogue, own, folder=folder, deny=deny)
     findings.warnings += own.warnings
     # What the baseline says of a knob that could not be read is no fault of the baseline.
     findings.errors += [p for p in own.errors if not any(p.path.endswith(f".{name}") for name in dropped)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec
-from tuner.domain.denied import KEPT_ENV, REACHED_BY_DEFAULT, denied_env, denied_flag, denied_program
+from tuner.domain.denied import REACHED_BY_DEFAULT, DenyList
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
 from tuner.domain.values import FlagValue, Scalar, Value, spell
@@ -60,12 +60,13 @@ def knob_place(space: Space, engine: str, name: str) -> Place:
 
 
 def check_settings(
-    space: Space, engine: str, catalogue: FlagCatalogue, reach: Reach | None, findings: Findings
+    space: Space, engine: str, catalogue: FlagCatalogue, reach: Reach | None, findings: Findings, deny: DenyList
 ) -> None:
     """Check every knob and fixed setting of one engine against its catalogue.
 
     Args:
         reach: which knobs can be active; None when the conditions themselves are wrong, then all count as active.
+        deny: what may not be set.
     """
     knobs = space.knobs_of(engine)
     possible = {name: knob for name, knob in knobs.items() if reach is None or _can_be_active(reach, name)}
@@ -77,12 +78,14 @@ def check_settings(
                 findings.error(value_place, *secret_in_file(name))
         if knob.env is not None:
             for value_place, value in _values(knob, place):
-                _check_variable(space, knob.env, _landed(knob, value), value_place, findings)
+                _check_variable(space, knob.env, _landed(knob, value), value_place, findings, deny)
         else:
-            _check_flag_knob(engine, catalogue, knob, place, findings)
-    _check_fixed(space, engine, catalogue, findings)
+            _check_flag_knob(engine, catalogue, knob, place, findings, deny)
+    _check_fixed(space, engine, catalogue, findings, deny)
+    _check_program(space, engine, catalogue, findings, deny)
     _check_defaults(space, engine, catalogue, possible, findings)
     _check_collisions(space, engine, catalogue, possible, reach, findings)
+    _check_kept(space, engine, catalogue, possible, findings, deny)
 
 
 def _can_be_active(reach: Reach, name: str) -> bool:
@@ -109,7 +112,9 @@ def _landed(knob: Knob, value: Value) -> Value:
     return (not value) if knob.inverted else value
 
 
-def _check_flag_knob(engine: str, catalogue: FlagCatalogue, knob: Knob, place: Place, findings: Findings) -> None:
+def _check_flag_knob(
+    engine: str, catalogue: FlagCatalogue, knob: Knob, place: Place, findings: Findings, deny: DenyList
+) -> None:
     spec, landing = resolve_flag(catalogue, str(knob.flag), knob.key)
     if not _check_name(engine, catalogue, str(knob.flag), (*place, "flag"), findings) or spec is None:
         return
@@ -123,10 +128,12 @@ def _check_flag_knob(engine: str, catalogue: FlagCatalogue, knob: Knob, place: P
         return
     for value_place, raw in _values(knob, place):
         value = _landed(knob, raw)
-        if value is None or (value is False and not spec.takes_value):
+        if value is None:
             continue
-        if (denied := denied_flag(engine, spec.name, value)) is not None:
+        if (denied := deny.refuses_flag(engine, spec.name, value)) is not None:
             findings.error(value_place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
+        elif value is False and not spec.takes_value:
+            continue
         elif landing.key is None and (reason := spec.refuses(value)) is not None:
             findings.error(value_place, f"{spec.name} {reason}")
         elif spec.kind == "list" and isinstance(value, str) and " " in value and not knob.split:
@@ -152,8 +159,8 @@ def _check_name(
     return True
 
 
-def _check_variable(space: Space, name: str, value: Value, place: Place, findings: Findings) -> None:
-    if (denied := denied_env(name, value)) is not None:
+def _check_variable(space: Space, name: str, value: Value, place: Place, findings: Findings, deny: DenyList) -> None:
+    if (denied := deny.refuses_env(name, value)) is not None:
         findings.error(place, f"{name}={spell(value)} is not allowed: {denied.reason}", denied.hint)
         return
     for remark in remarks_on(name, value, space.hardware):
@@ -174,7 +181,7 @@ def secret_in_file(name: str) -> tuple[str, str]:
     return f"{name} would be stored with the study in clear", "take it out; set it in the environment of tuner instead"
 
 
-def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings) -> None:
+def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, deny: DenyList) -> None:
     seen: set[str] = set()
     for flag, value in space.engines[engine].flags.items():
         place = ("engines", engine, "flags", flag)
@@ -187,21 +194,24 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
         if any(holds_secret(spec.name, one) for one in (value if isinstance(value, tuple) else (value,))):
             findings.error(place, *secret_in_file(spec.name))
         for one in value if isinstance(value, tuple) else (value,):
-            _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings)
+            _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings, deny)
     for name, text in space.engines[engine].env.items():
         place = ("engines", engine, "env", name)
         if holds_secret(name, str(text)):
             findings.error(place, *secret_in_file(name))
-        _check_variable(space, name, text, place, findings)
+        _check_variable(space, name, text, place, findings, deny)
+
+
+def _check_program(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, deny: DenyList) -> None:
+    command = space.engines[engine].command
+    if command is not None and (why := deny.refuses_program(engine, catalogue, command)) is not None:
+        findings.error(("engines", engine, "command"), f"not allowed: {why}")
 
 
 def _check_defaults(
     space: Space, engine: str, catalogue: FlagCatalogue, knobs: dict[str, Knob], findings: Findings
 ) -> None:
     """What reaches multicast without being asked may not be turned on, unless a harmless way is fixed."""
-    command = space.engines[engine].command
-    if command is not None and (why := denied_program(engine, catalogue, command)) is not None:
-        findings.error(("engines", engine, "command"), f"not allowed: {why}")
     # Place in the file, canonical flag, value as the engine gets it.
     given: list[tuple[Place, str, FlagValue]] = [
         (("engines", engine, "flags", flag), catalogue.canonical(flag), value)
@@ -222,11 +232,18 @@ def _check_defaults(
 
 
 def _check_fixed_value(
-    engine: str, spec: FlagSpec, flag: str, value: Value, listed: bool, place: Place, findings: Findings
+    engine: str,
+    spec: FlagSpec,
+    flag: str,
+    value: Value,
+    listed: bool,
+    place: Place,
+    findings: Findings,
+    deny: DenyList,
 ) -> None:
     if value is None or "." in flag:
         return
-    if (denied := denied_flag(engine, spec.name, value)) is not None:
+    if (denied := deny.refuses_flag(engine, spec.name, value)) is not None:
         findings.error(place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
     elif listed and spec.kind != "list":
         findings.error(place, f"{spec.name} takes one value, not a list")
@@ -254,12 +271,23 @@ def _check_collisions(
             if landings[name].overlaps(fixed):
                 shown = fixed.name if fixed.key is None else f"{fixed.name} {fixed.key}"
                 findings.error(where, f"{shown} is also fixed for {engine}", "remove one of the two")
-        if knob.env is not None and knob.env in KEPT_ENV:
-            findings.error(where, f"{knob.env} is kept at {KEPT_ENV[knob.env]} in every launch")
         for other in names[:index]:
             if landings[name].overlaps(landings[other]) and (reach is None or _meet(reach, name, other)):
                 message = f"sets the same place as knob {other}, and both can be active at once"
                 findings.error(where, message, "give them `when` conditions that exclude each other")
+
+
+def _check_kept(
+    space: Space, engine: str, catalogue: FlagCatalogue, knobs: dict[str, Knob], findings: Findings, deny: DenyList
+) -> None:
+    """What every launch keeps is no knob."""
+    flags = {catalogue.canonical(name): value for name, value in deny.kept_flags.get(engine, {}).items()}
+    for name, knob in knobs.items():
+        landing = landing_of(knob, catalogue)
+        kept = deny.kept_env.get(landing.name) if knob.env is not None else flags.get(landing.name)
+        if kept is not None:
+            place = (*knob_place(space, engine, name), "env" if knob.env is not None else "flag")
+            findings.error(place, f"{landing.name} is kept at {spell(kept)} in every launch")
 
 
 def _fixed_landings(space: Space, engine: str, catalogue: FlagCatalogue) -> Iterator[Landing]:

@@ -12,9 +12,10 @@ from pathlib import Path
 from tuner.domain.denied import DENIED_ENV, DENIED_FLAGS, KEPT_ENV, REACHED_BY_DEFAULT
 from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
-from tuner.errors import MachineUnfit, TunerError
+from tuner.errors import MachineUnfit, SpecError, TunerError
 from tuner.store import default_url, open_store
 from tuner.trial.caches import engine_cache
+from tuner.trial.denyfiles import host_denials, usual_files
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.ports import reserve_ports
 
@@ -56,6 +57,7 @@ def examine(storage: str | None = None) -> list[Check]:
         ),
         *_gpus(machine),
         _denied(),
+        _denied_here(),
         *_environment(machine),
         *_engines(machine),
         _ports(),
@@ -92,6 +94,16 @@ def _denied() -> Check:
     given = ", ".join(way.off for ways in REACHED_BY_DEFAULT.values() for way in ways)
     text = f"kept off: {kept}, and where an engine would reach it by itself {given}"
     return Check("NVLink multicast", State.OK, f"{text}; denied where they reach it: {denied}")
+
+
+def _denied_here() -> Check:
+    """What the operator of this host denies besides."""
+    try:
+        found = host_denials()
+    except SpecError as error:
+        return Check("denied on this host", State.FAIL, error.message, "nothing is launched until the file is right")
+    usual = " and ".join(map(str, usual_files()))
+    return Check("denied on this host", State.OK, "; ".join(found.lines) or f"nothing more (no entries in {usual})")
 
 
 def _environment(machine: MachineFacts) -> Iterator[Check]:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from tuner import __version__
 from tuner.domain.candidate import Candidate
+from tuner.domain.denied import BUILT_IN
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Metric
 from tuner.domain.outcome import Phase
@@ -38,6 +39,7 @@ from tuner.study.verdict import wanted_metrics
 from tuner.study.warmstart import WARM_START, hints_for
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.deadlines import learn_limits
+from tuner.trial.denyfiles import host_deny_list
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.sweep import sweep
 
@@ -153,7 +155,9 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: 
     """
     if options.name is not None and (fault := study_name_fault(options.name)):
         raise StudyError(f"a study cannot be called {options.name!r}: {fault}", hint="give another --name")
-    loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes)
+    # The nodes of a cluster have lists of their own.
+    deny = BUILT_IN if elsewhere else host_deny_list()
+    loaded = load_space(options.space, catalogues=catalogues(), overrides=options.space_changes, deny=deny)
     space = only_engines(loaded.space, options.engines)
     refuse_sampler(options.sampler, objectives=len(space.goals))
     lacks: list[str] | None = [] if only_plan else None
@@ -265,7 +269,7 @@ def _refuse_unfit(space: Space, gpus: int, machine: MachineFacts) -> None:
 
 def wants_energy(space: Space) -> bool:
     """Whether an objective or a limit needs what the GPUs use."""
-    return any(metric is Metric.OUTPUT_TOK_PER_JOULE for metric, _ in wanted_metrics(space))
+    return any(at.metric is Metric.OUTPUT_TOK_PER_JOULE for at in wanted_metrics(space))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.denied import BUILT_IN, DenyList
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
 from tuner.engines.catalogue import load_catalogue
@@ -17,6 +18,7 @@ from tuner.errors import UserError
 from tuner.resources import checkout_dir
 from tuner.spec import BaselineSettings, baseline_of
 from tuner.trial.caches import with_caches
+from tuner.trial.denyfiles import host_deny_list
 
 
 class ModelMissing(UserError):
@@ -25,13 +27,14 @@ class ModelMissing(UserError):
 
 @dataclass(frozen=True, slots=True)
 class EngineSetup:
-    """One engine of a space, ready to be launched on this machine."""
+    """One engine of a space, ready to be launched on this machine; `deny` is what may not be launched on it."""
 
     space: Space
     definition: EngineDefinition
     installed: Installed
     catalogue: FlagCatalogue
     baseline: BaselineSettings
+    deny: DenyList = BUILT_IN
 
     @property
     def baseline_candidate(self) -> Candidate:
@@ -47,7 +50,14 @@ class EngineSetup:
         """The launch of a candidate at a place."""
         fixed = FixedSettings(self.baseline.flags, self.baseline.env)
         plan = build_plan(
-            self.definition, self.catalogue, self.space, candidate, fixed, place, version=self.installed.version
+            self.definition,
+            self.catalogue,
+            self.space,
+            candidate,
+            fixed,
+            place,
+            version=self.installed.version,
+            deny=self.deny,
         )
         # The program's full path: an exported server that is started from another folder is still the same one.
         program = self.installed.program
@@ -67,7 +77,7 @@ def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> Engin
         UserError: unknown engine, or no flag catalogue for it.
         ModelMissing: no model folder where the space names one.
         MachineUnfit: the engine is not installed here.
-        SpecError: the baseline cannot be derived.
+        SpecError: the baseline cannot be derived, or a deny file of this host is wrong.
     """
     if not elsewhere:
         space = space.model_copy(update={"model": located_model(space.model)})
@@ -75,7 +85,8 @@ def engine_setup(space: Space, engine: str, *, elsewhere: bool = False) -> Engin
     command = space.engines[engine].command
     installed = Installed(definition.program(command), None) if elsewhere else find_engine(definition, command)
     catalogue = load_catalogue(engine, space.engines[engine].version or installed.version)
-    return EngineSetup(space, definition, installed, catalogue, baseline_of(space, engine, catalogue))
+    deny = BUILT_IN if elsewhere else host_deny_list()
+    return EngineSetup(space, definition, installed, catalogue, baseline_of(space, engine, catalogue), deny)
 
 
 def located_model(model: str) -> str:

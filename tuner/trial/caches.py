@@ -42,7 +42,8 @@ def with_caches(plan: LaunchPlan, definition: EngineDefinition, installed: Insta
     if installed.version is None or not definition.cache_env:
         return plan
     folder = engine_cache(definition.name, installed, _this_machine())
-    added = {name: str(folder / part) for name, part in definition.cache_env.items() if name not in plan.env}
+    own = {*plan.env, *plan.unset_env}
+    added = {name: str(folder / part) for name, part in definition.cache_env.items() if name not in own}
     return replace(plan, env={**plan.env, **added}, trial_only_env=(*plan.trial_only_env, *added))
 
 

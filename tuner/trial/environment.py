@@ -25,6 +25,8 @@ BASE_NAMES = (
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 # Ray sets this to 1 in its workers, and a server would inherit it as if the user had asked for one thread.
 _NEVER_INHERITED = frozenset({"OMP_NUM_THREADS"})
+OWN_NAMES = frozenset({MARK, "PYTHONUNBUFFERED", "CUDA_DEVICE_ORDER", "CUDA_VISIBLE_DEVICES", "no_proxy", "NO_PROXY"})
+"""Variables that tuner itself gives a launch, whatever its plan says."""
 
 
 def inherited_names(plan: LaunchPlan) -> tuple[str, ...]:

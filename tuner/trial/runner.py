@@ -165,6 +165,8 @@ def _plan(request: TrialRequest, setup: EngineSetup, place: Place, script: Path 
     plan = setup.plan(request.candidate, place)
     if script is None:
         return plan
+    if (why := setup.deny.refuses_script(plan.engine, setup.catalogue, script.read_text(encoding="utf-8"))) is not None:
+        raise UserError(f"{script} is not launched: {why}")
     return replace(plan, argv=("bash", str(script.absolute())), env={"HOST": plan.host, "PORT": str(plan.port)})
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tuner.domain.catalogue import FlagCatalogue
-from tuner.domain.denied import DENIED_ENV, KEPT_ENV, denied_env, denied_flag, denied_program
+from tuner.domain.denied import BUILT_IN, DENIED_ENV, KEPT_ENV
 from tuner.domain.values import FlagValue, Value
 
 
@@ -30,7 +30,7 @@ from tuner.domain.values import FlagValue, Value
     ],
 )
 def test_variables_that_reach_multicast(name: str, value: Value) -> None:
-    assert denied_env(name, value) is not None
+    assert BUILT_IN.refuses_env(name, value) is not None
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_variables_that_reach_multicast(name: str, value: Value) -> None:
     ],
 )
 def test_variables_that_do_not(name: str, value: Value) -> None:
-    assert denied_env(name, value) is None
+    assert BUILT_IN.refuses_env(name, value) is None
 
 
 @pytest.mark.parametrize(
@@ -68,18 +68,18 @@ def test_variables_that_do_not(name: str, value: Value) -> None:
     ],
 )
 def test_flags_that_reach_multicast(name: str, value: FlagValue) -> None:
-    assert denied_flag("sglang", name, value) is not None
-    assert denied_flag("sglang", name, None) is None
+    assert BUILT_IN.refuses_flag("sglang", name, value) is not None
+    assert BUILT_IN.refuses_flag("sglang", name, None) is None
 
 
 def test_flags_that_do_not() -> None:
-    assert denied_flag("sglang", "--enable-symm-mem", False) is None
-    assert denied_flag("sglang", "--flashinfer-allreduce-fusion-backend", "trtllm") is None
+    assert BUILT_IN.refuses_flag("sglang", "--enable-symm-mem", False) is None
+    assert BUILT_IN.refuses_flag("sglang", "--flashinfer-allreduce-fusion-backend", "trtllm") is None
 
 
 def test_the_variables_that_every_launch_keeps_are_themselves_allowed() -> None:
     for name, value in KEPT_ENV.items():
-        assert denied_env(name, value) is None
+        assert BUILT_IN.refuses_env(name, value) is None
         assert any(entry.name == name for entry in DENIED_ENV)
 
 
@@ -113,7 +113,7 @@ CATALOGUE = FlagCatalogue.from_json(
     ],
 )
 def test_a_program_may_not_undo_what_every_launch_keeps(program: list[str]) -> None:
-    assert denied_program("sglang", CATALOGUE, program) is not None
+    assert BUILT_IN.refuses_program("sglang", CATALOGUE, program) is not None
 
 
 @pytest.mark.parametrize(
@@ -126,4 +126,4 @@ def test_a_program_may_not_undo_what_every_launch_keeps(program: list[str]) -> N
     ],
 )
 def test_a_program_that_leaves_it_alone_may_start_servers(program: list[str]) -> None:
-    assert denied_program("sglang", CATALOGUE, program) is None
+    assert BUILT_IN.refuses_program("sglang", CATALOGUE, program) is None

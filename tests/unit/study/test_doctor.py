@@ -1,0 +1,42 @@
+"""`tuner doctor` shows what the operator of this host denies."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tuner.study.doctor import State, examine
+from tuner.trial import denyfiles
+
+
+@pytest.fixture
+def deny(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only deny file of this host."""
+    monkeypatch.setattr(denyfiles, "SYSTEM_FILE", tmp_path / "deny.yaml")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("TUNER_DENY", raising=False)
+    return tmp_path / "deny.yaml"
+
+
+def test_without_files_it_names_those_that_it_looked_for(deny: Path, sqlite_url: str) -> None:
+    (check,) = [check for check in examine(sqlite_url) if check.name == "denied on this host"]
+    assert check.state is State.OK
+    assert check.found == f"nothing more (no entries in {deny} and {deny.parent}/config/tuner/deny.yaml)"
+
+
+def test_the_doctor_shows_what_a_host_denies_and_where_that_stands(deny: Path, sqlite_url: str) -> None:
+    deny.write_text(
+        "env:\n  A: {keep: 1, reason: peer access hangs}\nflags: {vllm: {--enforce-eager: {reason: slow}}}\n"
+    )
+    (check,) = [check for check in examine(sqlite_url) if check.name == "denied on this host"]
+    assert check.state is State.OK
+    assert f"A kept at 1: peer access hangs ({deny}:2)" in check.found
+    assert f"vllm --enforce-eager denied: slow ({deny}:3)" in check.found
+
+
+def test_the_doctor_fails_where_a_file_is_wrong(deny: Path, sqlite_url: str) -> None:
+    deny.write_text("env: [A]\n")
+    (check,) = [check for check in examine(sqlite_url) if check.name == "denied on this host"]
+    assert check.state is State.FAIL
+    assert f"{deny}:1:6 env" in check.found
