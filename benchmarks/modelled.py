@@ -19,6 +19,7 @@ from pathlib import Path
 from tuner.domain.candidate import Candidate
 from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Space
@@ -144,8 +145,9 @@ def _mean_speed(noise: LaunchNoise, level: int, place: int) -> float:
 
 
 def _level(concurrency: int, rate: float) -> LevelResult:
-    row = Measurement(Metric.OUTPUT_TOK_S, concurrency, (rate,), rate)
-    return LevelResult(concurrency, 1, 1, {}, (row,), 60.0)
+    load = LoadPoint(level=concurrency)
+    row = Measurement(Metric.OUTPUT_TOK_S, load, (rate,), rate)
+    return LevelResult(load, 1, 1, {}, (row,), 60.0)
 
 
 def _settings(knobs: Mapping[str, Knob], candidate: Candidate) -> dict[str, object]:
@@ -205,6 +207,7 @@ class ModelledStudy:
     def true_change(self, a: Candidate, b: Candidate, objective: int) -> float:
         """True ratio of two configurations on an objective, minus one."""
         level = self.record.space.goals[objective].level
+        assert level is not None, "the model knows no arrivals"
         rates = [self.machine.true_rates(self.record.space, c) for c in (a, b)]
         assert not any(isinstance(found, FailureClass) for found in rates), "measured configurations have rates"
         first, second = (found[level] for found in rates if not isinstance(found, FailureClass))

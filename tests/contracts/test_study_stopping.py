@@ -11,8 +11,9 @@ import pytest
 from support.scripted import failed, measured
 from support.study_world import World, toy_space
 
+from tuner.domain.load import LoadPoint
 from tuner.domain.machine import GPU_USED_BEFORE
-from tuner.domain.measurement import MeasuredInPart, Metric
+from tuner.domain.measurement import MeasuredInPart, Metric, MetricAt
 from tuner.domain.outcome import Action, Failure, FailureClass
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptState, StudyState
@@ -112,7 +113,7 @@ def test_a_launch_that_is_beaten_already_is_measured_in_part_and_never_on_the_fr
     assert row.values[1] is None
     outcome = part[0].report.outcome if part[0].report is not None else None
     assert isinstance(outcome, MeasuredInPart)
-    assert outcome.value(Metric.OUTPUT_TOK_S, 1) == row.values[0].center
+    assert outcome.value(MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))) == row.values[0].center
     rival = next(a for a in attempts if f"trial {a.trial} " in outcome.reason)
     assert rival.state is AttemptState.MEASURED
 

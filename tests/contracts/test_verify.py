@@ -12,7 +12,8 @@ from support import exports, trials
 
 from tuner.cli.main import main
 from tuner.domain.front import Estimate
-from tuner.domain.measurement import Measured, Metric
+from tuner.domain.load import LoadPoint
+from tuner.domain.measurement import Measured, Metric, MetricAt
 from tuner.domain.space import Objective
 from tuner.domain.trial import TrialReport
 from tuner.export.base import Number
@@ -39,7 +40,7 @@ def verify(
 
     def run(claim: float = 0.1, change: Callable[[str], str] = str) -> tuple[int, dict[str, object]]:
         assert isinstance(measured.outcome, Measured)
-        value = measured.outcome.value(Metric.OUTPUT_TOK_S, 8)
+        value = measured.outcome.value(MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=8)))
         assert value is not None
         numbers = (Number(Objective(level=8), Estimate(value * claim), None),)
         export = exports.export(

@@ -56,7 +56,7 @@ def _report(single: float, loaded: float, share: float, *, simulated: bool) -> T
         level = records.level(concurrency, speed, speed / 100)
         times = {Metric.TTFT_P50_MS: 40.0 + concurrency, Metric.TPOT_P50_MS: 1000 * concurrency / speed}
         more = tuple(
-            Measurement(metric, concurrency, (value,), value, value * 0.97, value * 1.03, SpreadKind.WITHIN_LAUNCH, 32)
+            Measurement(metric, level.load, (value,), value, value * 0.97, value * 1.03, SpreadKind.WITHIN_LAUNCH, 32)
             for metric, value in times.items()
         )
         levels.append(replace(level, measurements=(*level.measurements, *more), warnings=("outliers",)))

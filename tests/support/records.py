@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Space
@@ -80,16 +81,16 @@ def plan(**changes: object) -> LaunchPlan:
 
 
 def level(concurrency: int, tok_s: float, half_width: float = 1.0) -> LevelResult:
-    """One valid load level with a rate and a latency."""
+    """One valid load level with a throughput and a latency."""
     return LevelResult(
-        level=concurrency,
+        load=LoadPoint(level=concurrency),
         asked=16,
         completed=16,
         errors={},
         measurements=(
             Measurement(
                 Metric.OUTPUT_TOK_S,
-                concurrency,
+                LoadPoint(level=concurrency),
                 repeats=(tok_s - 0.5, tok_s + 0.5),
                 center=tok_s,
                 low=tok_s - half_width,
@@ -97,7 +98,7 @@ def level(concurrency: int, tok_s: float, half_width: float = 1.0) -> LevelResul
                 spread_kind=SpreadKind.WITHIN_LAUNCH,
                 samples=32,
             ),
-            Measurement(Metric.TTFT_P99_MS, concurrency, repeats=(41.5,), center=41.5, samples=16),
+            Measurement(Metric.TTFT_P99_MS, LoadPoint(level=concurrency), repeats=(41.5,), center=41.5, samples=16),
         ),
         duration_s=12.5,
         client_cpu_share=0.25,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.trial import Outcome, TrialReport, TrialRequest
@@ -18,13 +19,18 @@ def measured(values: dict[int, float], *, simulated: bool = True) -> Measured:
     """Output tok/s by level, two repeats each."""
     levels = tuple(
         LevelResult(
-            level=level,
+            load=LoadPoint(level=level),
             asked=8,
             completed=8,
             errors={},
             measurements=(
                 Measurement(
-                    metric=Metric.OUTPUT_TOK_S, level=level, repeats=(value, value), center=value, low=value, high=value
+                    metric=Metric.OUTPUT_TOK_S,
+                    load=LoadPoint(level=level),
+                    repeats=(value, value),
+                    center=value,
+                    low=value,
+                    high=value,
                 ),
             ),
             duration_s=1.0,

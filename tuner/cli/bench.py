@@ -73,11 +73,9 @@ def bench(
         Path | None, typer.Option(help="HTML file for a plot of latency over throughput.", show_default=False)
     ] = None,
 ) -> None:
-    """Measure a running server at several levels of load.
+    """Measure a running server at several levels of load, and at rates of arrivals.
 
-    With --json: one document with `url`, `model`, `simulated`, `seed`, `workload`, and `levels`, each with `level`,
-    `rate`, `valid`, `asked`, `completed`, `errors`, `warnings`, `duration_s`, `client_cpu_share`, `client_lag_ms`, and
-    `measurements`: rows of `metric`, `unit`, `center`, `low`, `high`, `spread_kind`, `repeats`, `samples`.
+    The keys of the document that --json prints are listed in docs/json.md.
 
     Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
     before is still given.

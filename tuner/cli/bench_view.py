@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from tuner.cli.output import console, out, print_json
+from tuner.cli.wording import level_document, measurement_document
 from tuner.domain.measurement import LevelResult, Metric
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
@@ -53,7 +53,7 @@ class BenchView:
     def progressed(self, progress: LevelProgress) -> None:
         """Take where the measurement is."""
         self._now = str(progress)
-        part = (progress.stage, progress.level, progress.rate, progress.repeat)
+        part = (progress.stage, progress.load, progress.repeat)
         if not self.on_terminal and part not in self._told:
             self._told.add(part)
             console().print(self._now, markup=False)
@@ -63,7 +63,7 @@ class BenchView:
         self._levels.append(level)
         if not self.on_terminal:
             shown = (f"{title} {_cell(level, metric)}" for title, metric in _SHOWN[:3])
-            console().print(f"{_load(level)}: {', '.join(shown)}", markup=False)
+            console().print(f"{level.load}: {', '.join(shown)}", markup=False)
 
     def __rich__(self) -> RenderableType:
         now = Text(f"▸ {self._now}", style="cyan")
@@ -117,10 +117,7 @@ def write(
 
 
 def _document(level: LevelResult) -> dict[str, Any]:
-    document = asdict(level) | {"valid": level.valid}
-    for row, found in zip(document["measurements"], level.measurements, strict=True):
-        row["unit"] = found.metric.unit
-    return document
+    return {**level_document(level), "measurements": [measurement_document(row) for row in level.measurements]}
 
 
 def print_levels(levels: Sequence[LevelResult]) -> None:
@@ -128,9 +125,9 @@ def print_levels(levels: Sequence[LevelResult]) -> None:
     out().print(_table(levels))
     for level in levels:
         for text, number in level.errors.items():
-            console().print(f"{_load(level)}: {number} × {text}", style="red", markup=False)
+            console().print(f"{level.load}: {number} × {text}", style="red", markup=False)
     for code in dict.fromkeys(code for level in levels for code in level.warnings):
-        where = ", ".join(_load(level) for level in levels if code in level.warnings)
+        where = ", ".join(str(level.load) for level in levels if code in level.warnings)
         console().print(f"{where}: {WarningCode(code).words}", style="yellow", markup=False)
     console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
 
@@ -141,12 +138,8 @@ def _table(levels: Sequence[LevelResult]) -> Table:
         table.add_column(title, justify="left" if title == "load" else "right")
     for level in levels:
         cells = [_cell(level, metric) for _, metric in _SHOWN]
-        table.add_row(_load(level), *cells, f"{level.completed}/{level.asked}", style=None if level.valid else "red")
+        table.add_row(str(level.load), *cells, f"{level.completed}/{level.asked}", style=None if level.valid else "red")
     return table
-
-
-def _load(level: LevelResult) -> str:
-    return f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
 
 
 def _cell(level: LevelResult, metric: Metric) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tuner.cli.wording import number
-from tuner.domain.front import Front, Standing
+from tuner.domain.front import Front, Standing, ends_of_load
 from tuner.domain.space import Objective
 
 _WIDTH, _HEIGHT = 64, 16
@@ -38,8 +38,7 @@ def front_plot(front: Front) -> str | None:
     """
     if len(front.goals) < 2:
         return None
-    order = sorted(range(len(front.goals)), key=lambda index: front.goals[index].level)
-    across, up = order[-1], order[0]
+    up, across = ends_of_load(front.goals)
     marked = [
         *((s, "×") for s in front.infeasible),
         *((s, "·") for s in front.beaten),

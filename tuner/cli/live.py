@@ -90,7 +90,7 @@ class StudyView:
         return shown if len(self._baselines) == 1 else f"{candidate.engine}: {shown}"
 
     def _values(self, measured: Measured | MeasuredInPart) -> list[str]:
-        found = [measured.value(goal.metric, goal.level) for goal in self._goals]
+        found = [measured.value(goal.at) for goal in self._goals]
         return ["–" if value is None else number(value) for value in found]
 
     def _result(self, event: AttemptEnded) -> str:

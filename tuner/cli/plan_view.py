@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.cli.output import console, print_json
-from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document
+from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document, loads_in_words
 from tuner.domain.space import Space
 from tuner.domain.values import spell
 from tuner.spec.reach import reach_of
@@ -46,6 +46,7 @@ def plan_document(prepared: Prepared, teachers: Teachers) -> dict[str, Any]:
         },
         "gpus": prepared.gpus,
         "levels": list(space.workload.levels),
+        "rates": list(space.workload.rates),
         "objectives": [goal_document(goal) for goal in space.goals],
         "limits": [limit_document(limit) for limit in space.limits],
         "budget": budget.model_dump(mode="json"),
@@ -111,8 +112,8 @@ def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
         size = f"{engine['combinations']:,}" if engine["combinations_exact"] else f"at most {engine['combinations']:,}"
         yield f"{name} {version}: {engine['knobs']} knobs, {size} combinations"
     gpus = f"{prepared.gpus} GPUs each" if prepared.gpus else "no GPU"
-    levels = ", ".join(map(str, space.workload.levels))
-    yield f"{space.budget.trials} launches ({gpus}), measured at C={levels}: {_parts(prepared, document)}"
+    measured = f"measured at {loads_in_words(space.workload.levels, space.workload.rates)}"
+    yield f"{space.budget.trials} launches ({gpus}), {measured}: {_parts(prepared, document)}"
     yield f"at the very worst {duration(document['worst_case_s'])}"
     yield from (f"objective: {_named(goal)}" for goal in document["objectives"])
     yield from (f"limit: {limit['words']}" for limit in document["limits"])
@@ -137,8 +138,8 @@ def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
     yield f"ends {ends_when(budget, space.goals[0].label)}"
     if budget.stop_below_gain is None:
         yield "(--stop-below 1% would end the search once too little is left to win)"
-    if budget.cut_short and any(goal.level < max(space.workload.levels) for goal in space.goals):
-        yield "a launch that an earlier one beats beyond noise on every objective ends before its last levels"
+    if budget.cut_short and any(goal.load < space.workload.loads[-1] for goal in space.goals):
+        yield "a launch that an earlier one beats beyond noise on every objective is not measured at its last loads"
 
 
 def _named(goal: dict[str, Any]) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from tuner.cli.options import JsonOption
 from tuner.cli.output import console, out, print_json
-from tuner.cli.wording import goal_document, limit_document
+from tuner.cli.wording import goal_document, limit_document, loads_in_words
 
 if TYPE_CHECKING:
     from tuner.domain.knob import Knob
@@ -51,7 +51,7 @@ def check(space: SpaceArgument, as_json: JsonOption = False) -> None:
 def show(space: SpaceArgument, as_json: JsonOption = False) -> None:
     """Show a space: its knobs, conditions, rules and size, for each engine.
 
-    JSON keys: name, description, file, hash, model, hardware, levels, objectives, limits, rules, warnings, and
+    JSON keys: name, description, file, hash, model, hardware, levels, rates, objectives, limits, rules, warnings, and
     engines → version, size (in words), combinations, exact, naive, rules, knobs (name, values, lands, kind, when,
     default, baseline, likely, describe).
     """
@@ -130,6 +130,7 @@ def _document(loaded: LoadedSpace) -> dict[str, Any]:
         "model": space.model,
         "hardware": space.hardware.model_dump(),
         "levels": list(space.workload.levels),
+        "rates": list(space.workload.rates),
         "objectives": [goal_document(goal) for goal in space.goals],
         "limits": [limit_document(limit) for limit in space.limits],
         "rules": [{"forbid": rule.forbid, "because": rule.because} for rule in space.rules],
@@ -194,8 +195,7 @@ def _print(document: dict[str, Any]) -> None:
     title = ": ".join(part for part in (document["name"], document["description"]) if part)
     out().print(title, style="bold", markup=False)
     out().print(f"  model {document['model']}; {', '.join(w for w in wanted if w)}", markup=False)
-    levels = ", ".join(map(str, document["levels"]))
-    out().print(f"  load levels {levels}", markup=False)
+    out().print(f"  measured at {loads_in_words(document['levels'], document['rates'])}", markup=False)
     for goal in document["objectives"]:
         out().print(f"  objective {goal['label']}: {goal['direction']} {goal['words']}", markup=False)
     for limit in document["limits"]:

@@ -10,8 +10,8 @@ from rich.table import Table
 
 from tuner.cli.output import console, out, print_json
 from tuner.cli.probe_view import probe_document
-from tuner.cli.wording import SIMULATED, changes, duration, number, with_spread
-from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement
+from tuner.cli.wording import SIMULATED, changes, duration, level_document, measurement_document, number, with_spread
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.study import AttemptState, StudyRecord
 from tuner.domain.values import spell
@@ -90,23 +90,6 @@ def print_status(store: Store, name: str, *, as_json: bool) -> None:
         out().print(f"{key.replace('_', ' ')}: {shown}", markup=False)
 
 
-def measurement_document(row: Measurement | None) -> dict[str, Any] | None:
-    """Keys: metric, unit, level, center, low, high (95 % interval or null), spread_kind, repeats, samples."""
-    if row is None:
-        return None
-    return {
-        "metric": row.metric.value,
-        "unit": row.metric.unit,
-        "level": row.level,
-        "center": row.center,
-        "low": row.low,
-        "high": row.high,
-        "spread_kind": row.spread_kind.value,
-        "repeats": list(row.repeats),
-        "samples": row.samples,
-    }
-
-
 def failure_document(failure: Failure | None) -> dict[str, Any] | None:
     """Keys: class, phase, evidence, blames, detail, exit_code."""
     if failure is None:
@@ -167,19 +150,8 @@ def print_trials(store: Store, name: str, *, as_json: bool) -> None:
     out().print(f"{note}; {SIMULATED}, not measured" if record.simulated else note, style="dim")
 
 
-def level_document(level: LevelResult) -> dict[str, Any]:
-    """Keys: level, asked, completed, errors, duration_s, client_cpu_share, client_lag_ms, warnings, metrics."""
-    return {
-        "level": level.level,
-        "asked": level.asked,
-        "completed": level.completed,
-        "errors": dict(level.errors),
-        "duration_s": level.duration_s,
-        "client_cpu_share": level.client_cpu_share,
-        "client_lag_ms": level.client_lag_ms,
-        "warnings": list(level.warnings),
-        "metrics": [measurement_document(row) for row in level.measurements],
-    }
+def _level_document(level: LevelResult) -> dict[str, Any]:
+    return {**level_document(level), "metrics": [measurement_document(row) for row in level.measurements]}
 
 
 def _find(rows: Sequence[TrialSummary], name: str, trial: int) -> TrialSummary:
@@ -212,7 +184,7 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
                 **trial_document(record, row),
                 "argv": list(report.plan.argv) if report is not None and report.plan is not None else None,
                 "phase_seconds": {k.value: v for k, v in report.phase_seconds.items()} if report is not None else {},
-                "levels": [level_document(level) for level in measured.levels] if measured is not None else [],
+                "levels": [_level_document(level) for level in measured.levels] if measured is not None else [],
                 "versions": dict(report.versions) if report is not None else {},
                 "machine": dict(report.machine) if report is not None else {},
                 "artifacts": dict(report.artifacts) if report is not None else {},
@@ -245,7 +217,7 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("metric")
         for level in measured.levels:
-            table.add_column(f"C={level.level}", justify="right")
+            table.add_column(str(level.load), justify="right")
         for metric in dict.fromkeys(m.metric for level in measured.levels for m in level.measurements):
             cells = [
                 next((with_spread(m) for m in lv.measurements if m.metric is metric), "–") for lv in measured.levels

@@ -61,7 +61,7 @@ def _hint(found: Verification, folder: Path) -> str:
 def verification_document(script: Path, found: Verification) -> dict[str, Any]:
     """Keys: script, study, trial, simulated, holds, tolerance, checks, failures (class, detail), changed.
 
-    A check has metric, unit, level, recorded, low, high, values, change, holds; `changed`: fact → [recorded, now].
+    A check has metric, unit, level, rate, recorded, low, high, values, change, holds; `changed`: fact → [then, now].
     """
     return {
         "script": str(script),
@@ -74,7 +74,7 @@ def verification_document(script: Path, found: Verification) -> dict[str, Any]:
             {
                 "metric": check.recorded.metric.value,
                 "unit": check.recorded.metric.unit,
-                "level": check.recorded.level,
+                **check.recorded.load.document,
                 "recorded": check.recorded.center,
                 "low": check.recorded.low,
                 "high": check.recorded.high,
@@ -101,7 +101,7 @@ def _print(script: Path, found: Verification) -> None:
         recorded = check.recorded
         now = ", ".join(map(number, check.values)) or "–"
         change = "–" if check.change is None else f"{check.change:+.1%}"
-        label = f"{recorded.metric.value} at C={recorded.level} [{recorded.metric.unit}]"
+        label = f"{recorded.at} [{recorded.metric.unit}]"
         bound = number(check.allowed)
         table.add_row(label, number(recorded.center), now, change, bound, style="" if check.holds else "red")
     out().print(table)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.domain.measurement import Measurement, SpreadKind
+from tuner.domain.measurement import LevelResult, Measurement, SpreadKind
 from tuner.domain.space import Limit, Objective
 from tuner.domain.values import Value, readable, spell
 
@@ -42,6 +42,48 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def loads_in_words(levels: Sequence[int], rates: Sequence[float]) -> str:
+    """Where a workload is measured: `C=1, 32, 128 and 2.5, 5 req/s`."""
+    words = f"C={', '.join(map(str, levels))}"
+    return f"{words} and {', '.join(f'{rate:.12g}' for rate in rates)} req/s" if rates else words
+
+
+def measurement_document(row: Measurement | None) -> dict[str, Any] | None:
+    """A measurement as every JSON document has it; `low` and `high` are the 95 % interval or null."""
+    if row is None:
+        return None
+    return {
+        "metric": row.metric.value,
+        "unit": row.metric.unit,
+        **row.load.document,
+        "center": row.center,
+        "low": row.low,
+        "high": row.high,
+        "spread_kind": row.spread_kind.value,
+        "repeats": list(row.repeats),
+        "samples": row.samples,
+    }
+
+
+def level_document(level: LevelResult) -> dict[str, Any]:
+    """What was measured at one load as every JSON document has it, but for the measurements themselves."""
+    return {
+        **level.load.document,
+        "in_flight": level.in_flight,
+        "valid": level.valid,
+        "asked": level.asked,
+        "completed": level.completed,
+        "errors": dict(level.errors),
+        "duration_s": level.duration_s,
+        "client_cpu_share": level.client_cpu_share,
+        "client_lag_ms": level.client_lag_ms,
+        "client_processes": level.client_processes,
+        "prompt_tokens": level.prompt_tokens,
+        "cached_share": level.cached_share,
+        "warnings": list(level.warnings),
+    }
+
+
 def goal_document(goal: Objective) -> dict[str, Any]:
     """An objective as every JSON document has it."""
     return {
@@ -49,7 +91,7 @@ def goal_document(goal: Objective) -> dict[str, Any]:
         "words": goal.words,
         "metric": goal.metric.value,
         "unit": goal.metric.unit,
-        "level": goal.level,
+        **goal.load.document,
         "direction": "maximize" if goal.maximize else "minimize",
     }
 
@@ -61,7 +103,7 @@ def limit_document(limit: Limit) -> dict[str, Any]:
         "words": limit.words,
         "metric": limit.metric.value,
         "unit": limit.metric.unit,
-        "level": limit.level,
+        **limit.load.document,
         "max": limit.max,
         "min": limit.min,
         "max_of_baseline": limit.max_of_baseline,

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import SpreadKind
 from tuner.domain.space import Objective
 from tuner.errors import NothingFeasible, StudyError
@@ -176,9 +177,10 @@ class Front:
     def pick(self, rule: str) -> Standing:
         """One configuration by a named rule, or by its trial number.
 
-        `single-stream`: best on the objective at the lowest load; `throughput`: at the highest; `knee`: gives up the
-        least, in per cent of the front's best on each objective (the member closest to that ideal point: compromise
-        programming, Zeleny 1973, on logarithms); `baseline`; a number: that trial, on the front or not.
+        `single-stream`: best on the objective at the lowest load; `throughput`: at the highest (see `ends_of_load`);
+        `knee`: gives up the least, in per cent of the front's best on each objective (the member closest to that ideal
+        point: compromise programming, Zeleny 1973, on logarithms); `baseline`; a number: that trial, on the front or
+        not.
 
         Raises:
             StudyError: no such rule, or the trial was not measured.
@@ -188,9 +190,10 @@ class Front:
             return self.baseline
         if rule.isdecimal():
             return self._trial(int(rule))
+        lightest, heaviest = ends_of_load(self.goals)
         rules: Mapping[str, Callable[[Standing], float]] = {
-            "single-stream": lambda s: _badness(s, self.goals, self._goal_at(min)),
-            "throughput": lambda s: _badness(s, self.goals, self._goal_at(max)),
+            "single-stream": lambda s: _badness(s, self.goals, lightest),
+            "throughput": lambda s: _badness(s, self.goals, heaviest),
             "knee": self._distance_to_ideal,
         }
         if rule not in rules:
@@ -216,10 +219,6 @@ class Front:
             raise StudyError(f"trial {number} has no measurement", hint=f"on the front: {known or 'none'}")
         return found
 
-    def _goal_at(self, extreme: Callable[..., int]) -> int:
-        """Index of the objective at the lowest or highest load level."""
-        return extreme(range(len(self.goals)), key=lambda index: self.goals[index].level)
-
     def _distance_to_ideal(self, standing: Standing) -> float:
         losses = []
         for index, goal in enumerate(self.goals):
@@ -228,6 +227,22 @@ class Front:
             comparable = own > 0 and best > 0
             losses.append(math.log(own / best) if comparable else 0.0 if own == best else math.inf)
         return math.hypot(*losses)
+
+
+def ends_of_load(goals: Sequence[Objective]) -> tuple[int, int]:
+    """Indices of the objectives at the lowest and at the highest load; the same only where there is but one objective.
+
+    A level above one keeps a server as busy as so many requests can, so the highest such level is the highest load;
+    a rate is one only where there is no such level. Of several objectives there, a throughput comes before a latency.
+    """
+
+    def weight(index: int) -> tuple[int, LoadPoint, bool]:
+        load = goals[index].load
+        return (0 if load.is_single_stream else 1 if load.level is None else 2), load, goals[index].maximize
+
+    heaviest = max(range(len(goals)), key=weight)
+    others = [index for index in range(len(goals)) if index != heaviest] or [heaviest]
+    return min(others, key=lambda index: goals[index].load), heaviest
 
 
 def _badness(standing: Standing, goals: Sequence[Objective], index: int) -> float:

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.domain.load import LoadPoint
+
 
 class Metric(StrEnum):
     """Every quantity that tuner measures; the value is its name in tables, JSON and space files."""
@@ -43,6 +45,11 @@ class Metric(StrEnum):
         return self.unit != "ms"
 
     @property
+    def follows_arrivals(self) -> bool:
+        """True for what any server that keeps up with arrivals at a given rate makes of them, however fast it is."""
+        return self in (Metric.OUTPUT_TOK_S, Metric.REQUEST_S)
+
+    @property
     def words(self) -> str:
         """Name for people: `output token throughput`, `time to first token (p99)`."""
         name, _, quantile = self.value.removesuffix("_ms").rpartition("_p")
@@ -65,6 +72,28 @@ _RATES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class MetricAt:
+    """A metric at a load: what objectives, limits and measurements are about."""
+
+    metric: Metric
+    load: LoadPoint
+
+    @property
+    def label(self) -> str:
+        """Short and without blanks: `output_tok_s@128`, `ttft_p99_ms@5/s`."""
+        return f"{self.metric.value}@{self.load.label}"
+
+    @property
+    def words(self) -> str:
+        """For people: `output token throughput at C=128`."""
+        return f"{self.metric.words} at {self.load}"
+
+    def __str__(self) -> str:
+        """By its name in space files: `output_tok_s at C=128`."""
+        return f"{self.metric.value} at {self.load}"
+
+
 class SpreadKind(StrEnum):
     """What an interval was computed from; a within-launch spread is never sold as more."""
 
@@ -75,37 +104,40 @@ class SpreadKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One metric at one load level.
+    """One metric at one load.
 
     Attributes:
         metric: what.
-        level: concurrency.
+        load: at which it was measured.
         repeats: every single value, in the order measured (a repeat inside one launch, or one per launch).
         center: the median of `repeats`.
         low: lower end of the 95 % interval, or None when the sample is too small to have one.
         high: upper end.
         spread_kind: what the interval was computed from.
         samples: number of underlying observations (requests) behind all repeats.
-        rate: open-loop arrival rate in requests/s; None for a closed loop.
     """
 
     metric: Metric
-    level: int
+    load: LoadPoint
     repeats: tuple[float, ...]
     center: float
     low: float | None = None
     high: float | None = None
     spread_kind: SpreadKind = SpreadKind.NONE
     samples: int = 0
-    rate: float | None = None
+
+    @property
+    def at(self) -> MetricAt:
+        """What was measured, and where."""
+        return MetricAt(self.metric, self.load)
 
 
 @dataclass(frozen=True, slots=True)
 class LevelResult:
-    """One load level on one launch.
+    """One load on one launch.
 
     Attributes:
-        level: concurrency; at an open-loop rate the highest number of requests in flight.
+        load: a level or a rate.
         asked: requests sent, ramp-up and drain included, over all repeats.
         completed: requests that gave every token asked for.
         errors: error text → count; any entry invalidates the level.
@@ -114,13 +146,13 @@ class LevelResult:
         client_cpu_share: share of one core that the load client used, 0–1; above its limit the level is marked.
         client_lag_ms: 99th percentile of the load client's own event-loop delay.
         warnings: codes of `WarningCode`, the closed list.
-        rate: open-loop arrival rate in requests/s; None for a closed loop.
+        in_flight: most requests in flight at once at a rate; None in a closed loop, whose level says it.
         client_processes: how many load processes shared the work.
         prompt_tokens: median prompt length that the server counted, None if it counts none.
         cached_share: share of prompt tokens that the server took from its prefix cache, None if it does not say.
     """
 
-    level: int
+    load: LoadPoint
     asked: int
     completed: int
     errors: Mapping[str, int]
@@ -129,7 +161,7 @@ class LevelResult:
     client_cpu_share: float | None = None
     client_lag_ms: float | None = None
     warnings: tuple[str, ...] = ()
-    rate: float | None = None
+    in_flight: int | None = None
     client_processes: int = 1
     prompt_tokens: float | None = None
     cached_share: float | None = None
@@ -146,20 +178,20 @@ class LevelResult:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A launch that was measured at every level asked for."""
+    """A launch that was measured at every load asked for."""
 
     levels: tuple[LevelResult, ...]
     simulated: bool
     warnings: tuple[str, ...] = ()
 
-    def value(self, metric: Metric, level: int) -> float | None:
-        """Centre of a metric at a level, or None when it was not measured."""
-        return value_at(self.levels, metric, level)
+    def value(self, at: MetricAt) -> float | None:
+        """Centre of a metric at a load, or None when it was not measured."""
+        return value_at(self.levels, at)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredInPart:
-    """A launch that was ended before its last levels, because it was beaten beyond noise already; it has not failed.
+    """A launch that was ended before its last loads, because it was beaten beyond noise already; it has not failed.
 
     Attributes:
         levels: those that were measured, each in full.
@@ -171,11 +203,18 @@ class MeasuredInPart:
     simulated: bool
     reason: str
 
-    def value(self, metric: Metric, level: int) -> float | None:
-        """Centre of a metric at a level, or None when it was not measured."""
-        return value_at(self.levels, metric, level)
+    def value(self, at: MetricAt) -> float | None:
+        """Centre of a metric at a load, or None when it was not measured."""
+        return value_at(self.levels, at)
 
 
-def value_at(levels: Sequence[LevelResult], metric: Metric, level: int) -> float | None:
-    """Centre of a metric at a closed-loop level, or None when it was not measured."""
-    return next((found.value(metric) for found in levels if found.level == level and found.rate is None), None)
+def row_at(levels: Sequence[LevelResult], at: MetricAt) -> Measurement | None:
+    """The row of a metric at a load, or None when it was not measured."""
+    rows = (row for found in levels if found.load == at.load for row in found.measurements)
+    return next((row for row in rows if row.metric is at.metric), None)
+
+
+def value_at(levels: Sequence[LevelResult], at: MetricAt) -> float | None:
+    """Centre of a metric at a load, or None when it was not measured."""
+    row = row_at(levels, at)
+    return None if row is None else row.center

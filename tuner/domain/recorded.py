@@ -9,8 +9,8 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from tuner.domain.measurement import Metric
 from tuner.domain.workload import Workload
+from tuner.domain.written import WrittenAt
 from tuner.errors import UserError
 
 MARK = "# recorded: "
@@ -19,13 +19,9 @@ MARK = "# recorded: "
 _MODEL = ConfigDict(frozen=True, extra="forbid")
 
 
-class RecordedNumber(BaseModel):
+class RecordedNumber(WrittenAt):
     """One objective: its value over launches and the 95 % interval, in the metric's unit."""
 
-    model_config = _MODEL
-
-    metric: Metric
-    level: int
     center: float
     low: float | None = None
     high: float | None = None

@@ -19,6 +19,7 @@ from tuner.domain.measurement import Metric
 from tuner.domain.output import OutputCheck
 from tuner.domain.values import Assignment, FlagValue, Scalar, Value, readable
 from tuner.domain.workload import Workload
+from tuner.domain.written import WrittenAt
 
 MISPLACED = "misplaced"
 """Type of the validation error whose context lists `faults`: pairs of path and message below the space."""
@@ -87,41 +88,38 @@ class Hardware(BaseModel):
     gpu_name: str | None = None
 
 
-class Objective(BaseModel):
-    """One thing to optimise: a metric at a load level."""
+class Objective(WrittenAt):
+    """One thing to optimise: `{metric: output_tok_s, level: 128}` or `{metric: ttft_p99_ms, rate: 5}`."""
 
     model_config = FILE_MODEL
 
     metric: Metric = Metric.OUTPUT_TOK_S
-    level: Annotated[int, Field(gt=0)]
     name: str | None = None
 
     @property
     def label(self) -> str:
         """Name for tables and the dashboard."""
-        return self.name or f"{self.metric.value}@{self.level}"
+        return self.name or self.at.label
 
     @property
     def maximize(self) -> bool:
-        """Direction: rates up, latencies down."""
+        """Direction: throughputs up, latencies down."""
         return self.metric.higher_is_better
 
     @property
     def words(self) -> str:
         """What is optimised: `output token throughput at C=128`."""
-        return f"{self.metric.words} at C={self.level}"
+        return self.at.words
 
 
-class Limit(BaseModel):
+class Limit(WrittenAt):
     """A bound that a configuration must keep: absolute, or relative to the baseline.
 
-    `{metric: ttft_p99_ms, level: 128, max: 4000}` or `{metric: output_tok_s, level: 128, min_of_baseline: 0.97}`.
+    `{metric: ttft_p99_ms, rate: 5, max: 500}` or `{metric: output_tok_s, level: 128, min_of_baseline: 0.97}`.
     """
 
     model_config = FILE_MODEL
 
-    metric: Metric
-    level: Annotated[int, Field(gt=0)]
     max: float | None = None
     min: float | None = None
     max_of_baseline: float | None = None
@@ -138,7 +136,7 @@ class Limit(BaseModel):
     def label(self) -> str:
         """Name of the constraint."""
         bound = "max" if self.max is not None or self.max_of_baseline is not None else "min"
-        return f"{self.metric.value}@{self.level} {bound}"
+        return f"{self.at.label} {bound}"
 
     @property
     def words(self) -> str:
@@ -148,7 +146,7 @@ class Limit(BaseModel):
         sign, bound = ("≥", lower) if upper is None else ("≤", upper)
         assert bound is not None
         value = f"{bound * 100:g} % of the baseline's" if relative else f"{readable(bound)} {self.metric.unit}"
-        return f"{self.metric.words} at C={self.level} {sign} {value}"
+        return f"{self.at.words} {sign} {value}"
 
     def violation(self, measured: float, baseline: float | None) -> float:
         """How far a value breaks the limit, as a share of the bound; ≤ 0 keeps it.
@@ -229,22 +227,25 @@ class Space(BaseModel):
         faults: list[tuple[tuple[str | int, ...], str]] = []
         seen: set[str] = set()
         for index, objective in enumerate(self.objectives):
-            if objective.level not in self.workload.levels:
-                faults.append((("objectives", index, "level"), self._no_level(objective.level)))
+            faults += self._not_sent(("objectives", index), objective)
             if objective.label in seen:
                 faults.append((("objectives", index), f"a second objective {objective.label}"))
             seen.add(objective.label)
         for index, limit in enumerate(self.limits):
-            if limit.level not in self.workload.levels:
-                faults.append((("limits", index, "level"), self._no_level(limit.level)))
+            faults += self._not_sent(("limits", index), limit)
         if faults:
             text = "; ".join(message for _, message in faults)
             raise PydanticCustomError(MISPLACED, "{text}", {"text": text, "faults": faults})
         return self
 
-    def _no_level(self, level: int) -> str:
-        levels = ", ".join(map(str, self.workload.levels))
-        return f"level {level} is not among the workload's levels {levels}"
+    def _not_sent(self, place: tuple[str | int, ...], wanted: WrittenAt) -> Iterator[tuple[tuple[str | int, ...], str]]:
+        """The fault of asking for a load that the workload does not send."""
+        if wanted.load in self.workload.loads:
+            return
+        kind, sent = ("level", self.workload.levels) if wanted.rate is None else ("rate", self.workload.rates)
+        known = ", ".join(f"{one:.12g}" for one in sent)
+        said = f"is not among the workload's {kind}s {known}" if known else f"is not sent: the workload has no {kind}s"
+        yield (*place, kind), f"{kind} {wanted.level or wanted.rate:.12g} {said} (add it to workload.{kind}s)"
 
     @cached_property
     def goals(self) -> tuple[Objective, ...]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Metric, value_at
+from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, MetricAt, value_at
 from tuner.domain.outcome import Failure, Phase
 from tuner.domain.output import OutputReference, OutputReport
 from tuner.domain.space import Space
@@ -34,18 +34,17 @@ class Purpose(StrEnum):
 class CutoffBound:
     """One bound of a `Cutoff`: a value on the worse side of it is beaten, at it is not."""
 
-    metric: Metric
-    level: int
+    at: MetricAt
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Cutoff:
-    """When a launch is beaten already, whatever its remaining levels will show: all bounds missed, noise allowed for.
+    """When a launch is beaten already, whatever its remaining loads will show: all bounds missed, noise allowed for.
 
     Attributes:
         rival: the earlier trial whose configuration beats it.
-        bounds: of one or more objectives that are measured before the last level.
+        bounds: of one or more objectives that are measured before the last load.
     """
 
     rival: int
@@ -53,12 +52,12 @@ class Cutoff:
 
     def beats(self, levels: Sequence[LevelResult]) -> bool:
         """Whether what was measured so far misses every bound; what was not measured yet misses none."""
-        found = [(bound, value_at(levels, bound.metric, bound.level)) for bound in self.bounds]
+        found = [(bound, value_at(levels, bound.at)) for bound in self.bounds]
         return bool(found) and all(value is not None and _is_worse(bound, value) for bound, value in found)
 
 
 def _is_worse(bound: CutoffBound, value: float) -> bool:
-    return value < bound.value if bound.metric.higher_is_better else value > bound.value
+    return value < bound.value if bound.at.metric.higher_is_better else value > bound.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +78,7 @@ class TrialRequest:
         phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
         reference: the baseline's answers; None before its first launch.
         warm: fork the server from a process with the engine's imports where that changes nothing (`trial/warm.py`).
-        cutoffs: any of them, met after a level, ends the measurement.
+        cutoffs: any of them, met after a load, ends the measurement.
     """
 
     study: str

@@ -24,6 +24,7 @@ class WarningCode(StrEnum):
     OUTLIERS = "outliers"
     DATASET_REPEATED = "dataset_repeated"
     SCHEDULE_MISSED = "schedule_missed"
+    FALLING_BEHIND = "falling_behind"
     # Of a launch or a whole study.
     NOISY = "noisy"
     MACHINE_DRIFTS = "machine_drifts"
@@ -111,6 +112,10 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.SCHEDULE_MISSED: (
         "requests left later than scheduled",
         "lower the rate, or free CPU cores; the delay is part of their latency",
+    ),
+    WarningCode.FALLING_BEHIND: (
+        "answers took longer and longer while requests arrived at a rate",
+        "lower the rate, or raise workload.rate_seconds: latencies there depend on how long requests arrive",
     ),
     WarningCode.NOISY: (
         "launches of the same configuration differ by more than 3 %",

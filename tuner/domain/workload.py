@@ -6,6 +6,8 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from tuner.domain.load import LoadPoint
+
 PositiveInt = Annotated[int, Field(gt=0)]
 PositiveFloat = Annotated[float, Field(gt=0)]
 
@@ -178,6 +180,11 @@ class Workload(_Written):
         if isinstance(self.shape, SharedPrefixShape) and self.shape.prefix_tokens >= self.input_tokens:
             raise ValueError("shape.prefix_tokens must be below input_tokens")
         return self
+
+    @property
+    def loads(self) -> tuple[LoadPoint, ...]:
+        """Levels and rates in the order in which they are measured."""
+        return (*(LoadPoint(level=level) for level in self.levels), *(LoadPoint(rate=rate) for rate in self.rates))
 
     @property
     def lengths_vary(self) -> bool:

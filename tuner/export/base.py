@@ -40,7 +40,7 @@ class Number:
     def __str__(self) -> str:
         """`output_tok_s at C=128: 2320 tok/s, 95 % interval 2308–2332 within one launch, +12.1 % over the baseline`."""
         value = self.estimate
-        text = f"{self.goal.metric.value} at C={self.goal.level}: {readable(value.center)} {self.goal.metric.unit}"
+        text = f"{self.goal.at}: {readable(value.center)} {self.goal.metric.unit}"
         if value.low is not None and value.high is not None:
             text += f", 95 % interval {readable(value.low)}–{readable(value.high)} {_SPREAD_WORDS[value.spread_kind]}"
         text += f", n={value.launches} launch{'es' if value.launches > 1 else ''}"
@@ -112,6 +112,7 @@ class Export:
                 RecordedNumber(
                     metric=number.goal.metric,
                     level=number.goal.level,
+                    rate=number.goal.rate,
                     center=number.estimate.center,
                     low=number.estimate.low,
                     high=number.estimate.high,

@@ -1,4 +1,4 @@
-"""Bench results as tables and as a picture: one row per level and metric."""
+"""Bench results as tables and as a picture: one row per load and metric."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from tuner.domain.measurement import LevelResult, Metric
 COLUMNS = (
     "level",
     "rate",
+    "in_flight",
     "metric",
     "unit",
     "center",
@@ -30,12 +31,12 @@ COLUMNS = (
 
 
 def rows(levels: Sequence[LevelResult]) -> list[dict[str, object]]:
-    """One row per level and metric; a level without numbers gives one row without a metric."""
+    """One row per load and metric; a load without numbers gives one row without a metric."""
     found: list[dict[str, object]] = []
     for level in levels:
         common: dict[str, object] = {
-            "level": level.level,
-            "rate": level.rate,
+            **level.load.document,
+            "in_flight": level.in_flight,
             "valid": level.valid,
             "prompt_tokens": level.prompt_tokens,
             "cached_share": level.cached_share,
@@ -79,7 +80,7 @@ def write_parquet(levels: Sequence[LevelResult], path: Path) -> None:
 
 
 def write_plot(levels: Sequence[LevelResult], path: Path, title: str) -> None:
-    """Latency over throughput, one point per valid level, as one HTML file that needs no network."""
+    """Latency over throughput, one point per valid load, as one HTML file that needs no network."""
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
@@ -88,7 +89,7 @@ def write_plot(levels: Sequence[LevelResult], path: Path, title: str) -> None:
     figure = make_subplots(rows=1, cols=2, subplot_titles=("time to first token", "time per token"))
     for metric in shown:
         points = [
-            (speed, value, _label(level))
+            (speed, value, str(level.load))
             for level in valid
             if (speed := level.value(Metric.OUTPUT_TOK_S)) is not None and (value := level.value(metric)) is not None
         ]
@@ -104,7 +105,3 @@ def write_plot(levels: Sequence[LevelResult], path: Path, title: str) -> None:
     figure.update_yaxes(title_text="ms", rangemode="tozero")
     figure.update_layout(title=title, template="plotly_white")
     figure.write_html(path, include_plotlyjs=True)
-
-
-def _label(level: LevelResult) -> str:
-    return f"{level.rate:g}/s" if level.rate is not None else f"C={level.level}"

@@ -20,9 +20,9 @@ def manifest_document(export: Export) -> dict[str, Any]:
 
     Keys: `study`, `trial`, `fingerprint`, `simulated`, `measured_at` (ISO 8601), `tuner_version`, `engine` (`name`,
     `version`), `model`, `settings` (knob → value), `changes` (knob → [baseline's, own]), `results` (list of `metric`,
-    `unit`, `level`, `center`, `low`, `high`, `spread`, `launches`, `gain`, `confirmed`), `broken_limits`, `versions`,
-    `machine`, `command` (`argv`, `env`: texts in which `${NAME}` stands for a variable and `$$` for a dollar sign;
-    `inherited`: names; `variables`: name → default, null where the caller must set it; `cwd`).
+    `unit`, `level` and `rate` (one is null), `center`, `low`, `high`, `spread`, `launches`, `gain`, `confirmed`),
+    `broken_limits`, `versions`, `machine`, `command` (`argv`, `env`: texts in which `${NAME}` stands for a variable and
+    `$$` for a dollar sign; `inherited`: names; `variables`: name → default, null where the caller must set it; `cwd`).
     """
     command = command_of(export)
     return {
@@ -55,7 +55,7 @@ def _result(number: Number) -> dict[str, Any]:
     return {
         "metric": number.goal.metric.value,
         "unit": number.goal.metric.unit,
-        "level": number.goal.level,
+        **number.goal.load.document,
         "center": value.center,
         "low": value.low,
         "high": value.high,

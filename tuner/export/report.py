@@ -97,7 +97,7 @@ class Report:
         sections: the rest, in order.
         front: for the drawings.
         chosen: the configuration that the report recommends; None when nothing could be measured.
-        curves: configurations drawn against concurrency, baseline first.
+        curves: configurations drawn against load, baseline first.
         facts: short facts under the title.
     """
 
@@ -139,7 +139,7 @@ def _facts(findings: Findings) -> Iterator[str]:
     yield f"engines {', '.join(study.space.engines)}"
     yield f"{len({a.trial for a in attempts})} trials, {len(attempts)} launches"
     if part := sum(a.state is AttemptState.PARTIAL and a.purpose is not Purpose.VERIFY for a in attempts):
-        yield f"{part} of them measured in part: beaten beyond noise before their last levels"
+        yield f"{part} of them measured in part: beaten beyond noise before their last loads"
     if study.reason:
         yield f"{study.state.value}: {study.reason}"
     yield f"started {datetime.fromtimestamp(study.created_at, UTC):%Y-%m-%d %H:%M} UTC"
@@ -218,7 +218,7 @@ def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation
         change, interval, better = _change(goal.maximize, effect, gains[index], is_baseline=chosen.is_baseline)
         yield Headline(
             label=goal.name.replace("_", " ") if goal.name else goal.label,
-            unit=f"{goal.metric.unit} ({goal.metric.value} at C={goal.level})",
+            unit=f"{goal.metric.unit} ({goal.at})",
             baseline=estimate(baseline[index].estimate),
             chosen=estimate(values[index].estimate),
             change=change,

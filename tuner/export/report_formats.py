@@ -1,4 +1,4 @@
-"""The report as HTML, Markdown or JSON, and its numbers as a table with one row per launch, level and metric."""
+"""The report as HTML, Markdown or JSON, and its numbers as a table with one row per launch, load and metric."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ def _section(section: Section) -> dict[str, Any]:
 
 
 def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
-    """One row per measured launch, level and metric, in full precision; settings as columns `knob <name>`."""
+    """One row per measured launch, load and metric, in full precision; settings as columns `knob <name>`."""
     rows = []
     for attempt in attempts:
         outcome = attempt.report.outcome if attempt.report is not None else None
@@ -148,8 +148,7 @@ def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
                     "fingerprint": attempt.candidate.fingerprint,
                     "simulated": outcome.simulated if isinstance(outcome, Measured) else False,
                     "started_at": attempt.started_at,
-                    "level": level.level,
-                    "rate": level.rate,
+                    **level.load.document,
                     "metric": row.metric.value,
                     "unit": row.metric.unit,
                     "center": row.center,

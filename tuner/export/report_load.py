@@ -1,4 +1,4 @@
-"""Throughput and latencies against concurrency: one curve per finalist, which table and drawing show alike."""
+"""Throughput and latencies against load: one curve per finalist, which table and drawing show alike."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.domain.front import Estimate, Standing
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.export.report_facts import Table
 from tuner.export.report_proof import estimate
-from tuner.export.standings import estimates_by_level, launches_by_candidate
+from tuner.export.standings import estimates_by_load, launches_by_candidate
 
 SHOWN: Mapping[Metric, str] = {
     Metric.OUTPUT_TOK_S: "output [tok/s]",
@@ -24,19 +25,19 @@ SHOWN: Mapping[Metric, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """One configuration against concurrency.
+    """One configuration against load.
 
     Attributes:
         standing: the configuration.
         launches: how many stand behind it.
         confirmed: whether these are the confirmation's launches alone.
-        points: metric → concurrency → estimate, ascending.
+        points: metric → load → estimate, in the order of loads.
     """
 
     standing: Standing
     launches: int
     confirmed: bool
-    points: Mapping[Metric, Mapping[int, Estimate]]
+    points: Mapping[Metric, Mapping[LoadPoint, Estimate]]
 
     @property
     def name(self) -> str:
@@ -54,7 +55,7 @@ def curves_of(
         arm = None if confirmation is None else confirmation.arm_of(standing.candidate)
         trials = standing.trials if arm is None else arm.trials
         own = [a for a in groups.get(standing.candidate.fingerprint, ()) if a.trial in trials]
-        points = {metric: found for metric in SHOWN if (found := estimates_by_level(own, metric, groups))}
+        points = {metric: found for metric in SHOWN if (found := estimates_by_load(own, metric, groups))}
         if points:
             curves.append(Curve(standing, len(own), arm is not None, points))
     return tuple(curves)
@@ -68,12 +69,12 @@ def load_words(curves: Sequence[Curve]) -> str:
 
 
 def load_table(curves: Sequence[Curve]) -> Table:
-    """One row per configuration and concurrency."""
+    """One row per configuration and load."""
     rows = []
     for curve in curves:
-        for level in sorted({level for found in curve.points.values() for level in found}):
-            values = [curve.points.get(metric, {}).get(level) for metric in SHOWN]
+        for load in sorted({load for found in curve.points.values() for load in found}):
+            values = [curve.points.get(metric, {}).get(load) for metric in SHOWN]
             cells = ["–" if value is None else estimate(value) for value in values]
-            rows.append((curve.name, str(curve.launches), str(level), *cells))
-    columns = ("configuration", "launches", "requests at once", *SHOWN.values())
-    return Table(columns, tuple(rows), numbers=tuple(range(1, len(columns))), empty="no level has a number")
+            rows.append((curve.name, str(curve.launches), str(load), *cells))
+    columns = ("configuration", "launches", "load", *SHOWN.values())
+    return Table(columns, tuple(rows), numbers=tuple(range(1, len(columns))), empty="no load has a number")

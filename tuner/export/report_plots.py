@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
-from tuner.domain.front import Estimate, Front, Standing
+from tuner.domain.front import Estimate, Front, Standing, ends_of_load
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric
 from tuner.domain.proof import Ablation, AblationKind
 from tuner.domain.space import Objective
@@ -64,10 +66,9 @@ def _bars(values: Sequence[Estimate]) -> dict[str, Any]:
 
 def front_figure(front: Front, chosen: Standing | None) -> str | None:
     """Every configuration by the objectives of highest and lowest load; None without two objectives or any value."""
-    axes = _axes(front.goals)
-    if axes is None or not (front.members or front.beaten or front.infeasible):
+    if len(front.goals) < 2 or not (front.members or front.beaten or front.infeasible):
         return None
-    across, up = axes
+    up, across = ends_of_load(front.goals)
     figure = go.Figure(_edge(front, across, up))
     groups = (
         ("over a limit", [*front.infeasible], {"color": _RED, "symbol": "x", "size": 8}),
@@ -123,17 +124,9 @@ def _edge(front: Front, across: int, up: int) -> go.Scatter:
     )
 
 
-def _axes(goals: Sequence[Objective]) -> tuple[int, int] | None:
-    """Indices of the objectives that lie across and up: of the highest and of the lowest load."""
-    if len(goals) < 2:
-        return None
-    order = sorted(range(len(goals)), key=lambda index: goals[index].level)
-    return order[-1], order[0]
-
-
 def _title(goal: Objective) -> str:
     name = goal.name.replace("_", " ") + "<br>" if goal.name else ""
-    return f"{name}{goal.metric.value} at C={goal.level} [{goal.metric.unit}]"
+    return f"{name}{goal.at} [{goal.metric.unit}]"
 
 
 def _hover(front: Front, standing: Standing) -> str:
@@ -171,39 +164,58 @@ def ablation_figure(found: Ablation) -> str | None:
 
 
 def load_figure(curves: Sequence[Curve]) -> str | None:
-    """Throughput and latencies against concurrency, each in a drawing of its own; None when no level has a number."""
-    drawn = "".join(_load_panel(curves, metric, title) for metric, title in SHOWN.items())
+    """Throughput and latencies against concurrency, then against arrivals, each in a drawing of its own.
+
+    None when no load has a number.
+    """
+    drawn = "".join(_load_panel(curves, shown, scale) for scale in _SCALES for shown in SHOWN.items())
     return f'<div id="figure-load" class="panels">{drawn}</div>' if drawn else None
 
 
-def _load_panel(curves: Sequence[Curve], metric: Metric, title: str) -> str:
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What lies across: levels or rates."""
+
+    name: str
+    title: str
+    place: Callable[[LoadPoint], float | None]
+
+
+_SCALES = (
+    _Scale("load", "requests at once", lambda load: load.level),
+    _Scale("arrivals", "arrivals [req/s]", lambda load: load.rate),
+)
+
+
+def _load_panel(curves: Sequence[Curve], shown: tuple[Metric, str], scale: _Scale) -> str:
     """One metric, one line per configuration; empty when none has a number."""
+    metric, title = shown
     figure = go.Figure()
-    seen: list[Estimate] = []
+    seen: dict[float, list[Estimate]] = {}
     for curve, color in zip(curves, _LINES, strict=False):
-        points = curve.points.get(metric)
-        if not points:
+        points = curve.points.get(metric, {})
+        drawn = [(x, load, value) for load, value in points.items() if (x := scale.place(load)) is not None]
+        if not drawn:
             continue
-        seen += points.values()
+        places, loads, values = zip(*drawn, strict=True)
+        for x, value in zip(places, values, strict=True):
+            seen.setdefault(x, []).append(value)
         figure.add_trace(
             go.Scatter(
-                x=list(points),
-                y=[value.center for value in points.values()],
-                error_y=_bars(list(points.values())),
+                x=places,
+                y=[value.center for value in values],
+                error_y=_bars(values),
                 mode="lines+markers",
                 line={"color": color},
                 name=curve.name,
+                text=[str(load) for load in loads],
                 showlegend=True,
-                hovertemplate="C=%{x}: %{y:.4g}<extra>%{fullData.name}</extra>",
+                hovertemplate="%{text}: %{y:.4g}<extra>%{fullData.name}</extra>",
             )
         )
     if not seen:
         return ""
-    figure.update_xaxes(title_text="requests at once", type="log", **_ticks(curves))
-    figure.update_yaxes(title_text=title, range=[0, _span(seen)[1]])
-    return _html(figure, f"load-{metric.value}", 360)
-
-
-def _ticks(curves: Sequence[Curve]) -> dict[str, Any]:
-    levels = sorted({level for curve in curves for points in curve.points.values() for level in points})
-    return {"tickmode": "array", "tickvals": levels, "ticktext": [str(level) for level in levels]}
+    ticks = {"tickmode": "array", "tickvals": sorted(seen), "ticktext": [f"{x:.12g}" for x in sorted(seen)]}
+    figure.update_xaxes(title_text=scale.title, type="log", **ticks)
+    figure.update_yaxes(title_text=title, range=[0, _span([value for values in seen.values() for value in values])[1]])
+    return _html(figure, f"{scale.name}-{metric.value}", 360)

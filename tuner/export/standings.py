@@ -9,13 +9,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.domain.front import Estimate, Front, Standing
-from tuner.domain.measurement import Measured, Measurement, Metric, SpreadKind
+from tuner.domain.load import LoadPoint
+from tuner.domain.measurement import Measured, Measurement, Metric, MetricAt, SpreadKind, row_at
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.trial.statistics import CONFIDENCE, t_quantile
 
-MetricAt = tuple[Metric, int]
 _BASELINE = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 # Below this many degrees of freedom Student's factor (4.3 at two) says more about the sample than about the noise.
 _ENOUGH_TO_POOL = 2
@@ -53,15 +53,13 @@ def front_of(space: Space, attempts: Sequence[AttemptRecord]) -> Front:
         Standing(
             trials=tuple(dict.fromkeys(a.trial for a in group)),
             candidate=group[0].candidate,
-            values=tuple(
-                _estimate(_rows(group, (g.metric, g.level)), noise.get((g.metric, g.level))) for g in space.goals
-            ),
+            values=tuple(_estimate(_rows(group, goal.at), noise.get(goal.at)) for goal in space.goals),
             broken=_broken(space.limits, group, reference),
             is_baseline=key == baseline,
             simulated=any(_measured(a).simulated for a in group),
         )
         for key, group in launches.items()
-        if all(_rows(group, (goal.metric, goal.level)) for goal in space.goals)
+        if all(_rows(group, goal.at) for goal in space.goals)
     ]
     return Front.of(space.goals, standings)
 
@@ -77,8 +75,7 @@ def launches_by_candidate(attempts: Sequence[AttemptRecord]) -> Mapping[str, lis
 
 def launch_noise(space: Space, launches: Mapping[str, Sequence[AttemptRecord]]) -> Mapping[MetricAt, LaunchNoise]:
     """What repeated launches of the same configuration tell about each objective's noise."""
-    objectives = [(goal.metric, goal.level) for goal in space.goals]
-    return {at: noise for at in objectives if (noise := _pooled_noise(launches, at)) is not None}
+    return {goal.at: noise for goal in space.goals if (noise := _pooled_noise(launches, goal.at)) is not None}
 
 
 def _pooled_noise(launches: Mapping[str, Sequence[AttemptRecord]], at: MetricAt) -> LaunchNoise | None:
@@ -106,22 +103,19 @@ def _estimate(
     return Estimate(center, middle.low, middle.high, len(rows), middle.spread_kind)
 
 
-def estimates_by_level(
+def estimates_by_load(
     group: Sequence[AttemptRecord], metric: Metric, launches: Mapping[str, Sequence[AttemptRecord]]
-) -> Mapping[int, Estimate]:
-    """Concurrency → estimate (geometric mean) of a metric over some launches of one configuration, ascending.
+) -> Mapping[LoadPoint, Estimate]:
+    """Load → estimate (geometric mean) of a metric over some launches of one configuration, in the order of loads.
 
     Args:
         group: measured launches of the configuration.
         metric: which.
         launches: see `launches_by_candidate`; all configurations together tell the noise from launch to launch.
     """
-    levels = sorted({level.level for a in group for level in _measured(a).levels if level.rate is None})
-    found = {level: rows for level in levels if (rows := _rows(group, (metric, level)))}
-    return {
-        level: _estimate(rows, _pooled_noise(launches, (metric, level)), geometric_mean)
-        for level, rows in found.items()
-    }
+    loads = sorted({level.load for a in group for level in _measured(a).levels})
+    found = {at: rows for at in (MetricAt(metric, load) for load in loads) if (rows := _rows(group, at))}
+    return {at.load: _estimate(rows, _pooled_noise(launches, at), geometric_mean) for at, rows in found.items()}
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -136,8 +130,7 @@ def _broken(
     """Limits that the median launch breaks; a metric that was not measured breaks its limit wholly."""
     broken = {}
     for limit in limits:
-        at = (limit.metric, limit.level)
-        own, base = _median(group, at), _median(reference, at)
+        own, base = _median(group, limit.at), _median(reference, limit.at)
         excess = 1.0 if own is None else limit.violation(own, base)
         if excess > 0:
             broken[limit.label] = excess
@@ -150,16 +143,8 @@ def _median(group: Sequence[AttemptRecord], at: MetricAt) -> float | None:
 
 
 def _rows(group: Sequence[AttemptRecord], at: MetricAt) -> list[Measurement]:
-    """One row per launch that measured a metric in the closed loop at a level."""
-    metric, concurrency = at
-    return [
-        row
-        for attempt in group
-        for level in _measured(attempt).levels
-        if level.level == concurrency and level.rate is None
-        for row in level.measurements
-        if row.metric is metric
-    ]
+    """One row per launch that measured a metric at a load."""
+    return [row for attempt in group if (row := row_at(_measured(attempt).levels, at)) is not None]
 
 
 def _measured(attempt: AttemptRecord) -> Measured:

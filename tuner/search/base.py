@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.load import LoadPoint
 from tuner.domain.outcome import FailureClass
 from tuner.domain.trial import Cutoff, Purpose
 
@@ -282,12 +283,12 @@ class Search(Protocol):
         """
         ...
 
-    def cutoffs(self, trial: int, levels: Sequence[int]) -> Sequence[Cutoff]:
-        """When a pending trial, measured at some of its levels, is beaten whatever the rest will show (beyond noise).
+    def cutoffs(self, trial: int, loads: Sequence[LoadPoint]) -> Sequence[Cutoff]:
+        """When a pending trial, measured at some of its loads, is beaten whatever the rest will show (beyond noise).
 
         Args:
             trial: a proposal that was not told yet.
-            levels: concurrency levels in the order in which they are measured.
+            loads: levels and rates in the order in which they are measured.
         """
         ...
 

@@ -15,6 +15,7 @@ from optuna.exceptions import ExperimentalWarning
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.load import LoadPoint
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
 from tuner.domain.trial import Cutoff, CutoffBound, Purpose
@@ -335,7 +336,7 @@ class Search:
                     )
         return found
 
-    def cutoffs(self, trial: int, levels: Sequence[int]) -> Sequence[Cutoff]:
+    def cutoffs(self, trial: int, loads: Sequence[LoadPoint]) -> Sequence[Cutoff]:
         """See `tuner.search.base.Search.cutoffs`."""
         candidate = candidate_of(self._open_trial(trial))
         assert candidate is not None, "a pending trial has a candidate"
@@ -345,13 +346,13 @@ class Search:
         point = self._notebook.lattices[candidate.engine].encode(candidate)
         goals = self._notebook.objectives
         found: list[Cutoff] = []
-        known = dict.fromkeys(tuple(k for k, goal in enumerate(goals) if goal.level <= last) for last in levels[:-1])
+        known = dict.fromkeys(tuple(k for k, goal in enumerate(goals) if goal.load <= last) for last in loads[:-1])
         for measured in known:
             if not measured or len(measured) == len(goals):
                 continue
             for floor in beaten_below(beliefs, point, measured):
                 bounds = tuple(
-                    CutoffBound(goals[k].metric, goals[k].level, self._notebook.value(k, float(value)))
+                    CutoffBound(goals[k].at, self._notebook.value(k, float(value)))
                     for k, value in zip(measured, floor.values, strict=True)
                 )
                 found.append(Cutoff(floor.rival, bounds))

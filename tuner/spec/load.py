@@ -19,6 +19,7 @@ from tuner.domain.values import Scalar
 from tuner.errors import Problem, SpecError
 from tuner.spec.baseline import derive_baseline
 from tuner.spec.findings import Findings
+from tuner.spec.goals import check_goals
 from tuner.spec.inline import without_config_files
 from tuner.spec.reach import Reach
 from tuner.spec.rules import check_rules, rule_place
@@ -148,6 +149,7 @@ def check_document(
     space, dropped = read_space(document, data, findings)
     if space is None:
         return None
+    check_goals(space, findings)
     reaches = check_rules(space, dropped, findings)
     for engine in space.engines:
         if engine not in catalogues:

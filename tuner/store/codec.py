@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
@@ -107,7 +108,7 @@ def write_report(row: AttemptRow, report: TrialReport, artifacts: tuple[Artifact
 def _level_row(position: int, level: LevelResult) -> LevelRow:
     return LevelRow(
         position=position,
-        level=level.level,
+        level=level.load.level or level.in_flight or 0,
         asked=level.asked,
         completed=level.completed,
         errors=dict(level.errors),
@@ -115,7 +116,7 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
         client_cpu_share=level.client_cpu_share,
         client_lag_ms=level.client_lag_ms,
         warnings=list(level.warnings),
-        rate=level.rate,
+        rate=level.load.rate,
         client_processes=level.client_processes,
         prompt_tokens=level.prompt_tokens,
         cached_share=level.cached_share,
@@ -123,14 +124,14 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
             MeasurementRow(
                 position=index,
                 metric=m.metric.value,
-                level=m.level,
+                level=m.load.level or 0,
                 repeats=list(m.repeats),
                 center=m.center,
                 low=m.low,
                 high=m.high,
                 spread_kind=m.spread_kind.value,
                 samples=m.samples,
-                rate=m.rate,
+                rate=m.load.rate,
             )
             for index, m in enumerate(level.measurements)
         ],
@@ -202,21 +203,20 @@ def _measured(row: AttemptRow) -> Measured:
 
 def _level(row: LevelRow) -> LevelResult:
     return LevelResult(
-        level=row.level,
+        load=_load(row),
         asked=row.asked,
         completed=row.completed,
         errors=row.errors,
         measurements=tuple(
             Measurement(
                 metric=Metric(m.metric),
-                level=m.level,
+                load=_load(m),
                 repeats=tuple(m.repeats),
                 center=m.center,
                 low=m.low,
                 high=m.high,
                 spread_kind=SpreadKind(m.spread_kind),
                 samples=m.samples,
-                rate=m.rate,
             )
             for m in row.measurements
         ),
@@ -224,11 +224,16 @@ def _level(row: LevelRow) -> LevelResult:
         client_cpu_share=row.client_cpu_share,
         client_lag_ms=row.client_lag_ms,
         warnings=tuple(row.warnings),
-        rate=row.rate,
+        in_flight=None if row.rate is None else row.level,
         client_processes=row.client_processes,
         prompt_tokens=row.prompt_tokens,
         cached_share=row.cached_share,
     )
+
+
+def _load(row: LevelRow | MeasurementRow) -> LoadPoint:
+    """The column `level` of a row at a rate does not say the load."""
+    return LoadPoint(level=row.level) if row.rate is None else LoadPoint(rate=row.rate)
 
 
 def artifact_from_row(row: ArtifactRow) -> ArtifactRecord:

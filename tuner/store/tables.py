@@ -123,7 +123,7 @@ class AttemptRow(Base):
 
 
 class LevelRow(Base):
-    """One load level of a measured attempt."""
+    """One load of a measured attempt: `level` is the closed loop's, at a `rate` the most requests in flight at once."""
 
     __tablename__ = "tuner_level"
     __table_args__ = (UniqueConstraint("attempt_id", "position"),)
@@ -150,7 +150,7 @@ class LevelRow(Base):
 
 
 class MeasurementRow(Base):
-    """One metric at one load level."""
+    """One metric at one load; `level` says nothing where there is a `rate`."""
 
     __tablename__ = "tuner_measurement"
     __table_args__ = (UniqueConstraint("level_id", "position"),)

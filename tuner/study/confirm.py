@@ -186,7 +186,7 @@ def _best_seen(
         outcome = attempt.report.outcome
         if attempt.candidate.fingerprint == baseline.fingerprint or not isinstance(outcome, Measured):
             continue
-        values = [outcome.value(goal.metric, goal.level) for goal in space.goals]
+        values = [outcome.value(goal.at) for goal in space.goals]
         if all(value is not None and value > 0 for value in values):
             logs = [
                 math.log(value) * (1 if goal.maximize else -1)

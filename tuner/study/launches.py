@@ -26,7 +26,7 @@ from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, 
 from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
 from tuner.study.stopping import StopSwitch, Urgency
-from tuner.study.verdict import BASELINE_PURPOSES, MetricAt, baseline_values, sound, verdict_of
+from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, sound, verdict_of
 from tuner.trial.starting import WARM_NOTE
 
 LEASE_S = 60.0
@@ -253,7 +253,7 @@ class Launches:
         """Only the search may do with a part of the numbers."""
         if proposal.purpose is not Purpose.SEARCH or not self._space.budget.cut_short:
             return ()
-        return tuple(self._search.cutoffs(proposal.trial, self._space.workload.levels))
+        return tuple(self._search.cutoffs(proposal.trial, self._space.workload.loads))
 
     # ---- what came back
 
@@ -317,7 +317,7 @@ class Launches:
         return None if now is None or then is None else now < then
 
     def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
-        baseline: Mapping[MetricAt, float] = baseline_values(self._space, self._store.attempts(self._record.name))
+        baseline = baseline_values(self._space, self._store.attempts(self._record.name))
         self._search.tell(attempt.trial, verdict_of(self._space, report, baseline))
         self._store.mark_told(attempt.id)
 

@@ -48,7 +48,7 @@ def second_chance(space: Space, aside: SetAside, attempts: Sequence[AttemptRecor
         if attempt.candidate.engine == aside.engine
         and attempt.report is not None
         and isinstance(attempt.report.outcome, Measured)
-        and (value := attempt.report.outcome.value(goal.metric, goal.level)) is not None
+        and (value := attempt.report.outcome.value(goal.at)) is not None
     ]
     if not measured:
         return None

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate
-from tuner.domain.measurement import Measured, SpreadKind
+from tuner.domain.measurement import Measured, MetricAt, SpreadKind
 from tuner.domain.proof import Effect, Finding
 from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -21,7 +21,7 @@ from tuner.domain.trial import Purpose
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
-from tuner.study.verdict import MetricAt, wanted_metrics
+from tuner.study.verdict import wanted_metrics
 from tuner.trial.starting import WARM_NOTE
 from tuner.trial.statistics import CONFIDENCE, t_quantile
 
@@ -100,7 +100,7 @@ def measured_value(attempt: AttemptRecord, at: MetricAt) -> float | None:
     """What an attempt measured, or None when it failed or did not measure this."""
     if attempt.report is None or not isinstance(attempt.report.outcome, Measured):
         return None
-    return attempt.report.outcome.value(*at)
+    return attempt.report.outcome.value(at)
 
 
 def failed_for_good(series: Sequence[AttemptRecord]) -> Mapping[str, int]:
@@ -159,12 +159,10 @@ class SeriesResults:
     def _fit(self, goal: Objective) -> Rounds:
         rows = []
         for attempt in self._series:
-            value = measured_value(attempt, (goal.metric, goal.level))
+            value = measured_value(attempt, goal.at)
             if value is not None and value > 0:
                 rows.append(Launch(attempt.candidate.fingerprint, in_block(attempt), value))
-        groups = [
-            [measured_value(attempt, (goal.metric, goal.level)) for attempt in group] for group in self._replicates
-        ]
+        groups = [[measured_value(attempt, goal.at) for attempt in group] for group in self._replicates]
         return Rounds(rows, [[value for value in group if value is not None and value > 0] for group in groups])
 
     def contrast(self, goal: Objective, a: Candidate, b: Candidate) -> Contrast | None:
@@ -251,7 +249,7 @@ class SeriesResults:
         own = self._medians(candidate)
         broken = {}
         for limit in self._space.limits:
-            at = (limit.metric, limit.level)
+            at = limit.at
             excess = limit.violation(own[at], base.get(at)) if at in own else 1.0
             if excess > 0:
                 broken[limit.label] = excess

@@ -269,7 +269,7 @@ def _refuse_unfit(space: Space, gpus: int, machine: MachineFacts) -> None:
 
 def wants_energy(space: Space) -> bool:
     """Whether an objective or a limit needs what the GPUs use."""
-    return any(metric is Metric.OUTPUT_TOK_PER_JOULE for metric, _ in wanted_metrics(space))
+    return any(at.metric is Metric.OUTPUT_TOK_PER_JOULE for at in wanted_metrics(space))
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured, MeasuredInPart, Measurement
+from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, row_at
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -69,14 +69,6 @@ def baselines_of(attempts: Sequence[AttemptRecord]) -> Mapping[str, Candidate]:
     return {a.candidate.engine: a.candidate for a in attempts if a.purpose in BASELINE_PURPOSES}
 
 
-def _row(measured: Measured | MeasuredInPart, space: Space, index: int) -> Measurement | None:
-    goal = space.goals[index]
-    level = next((found for found in measured.levels if found.level == goal.level), None)
-    if level is None:
-        return None
-    return next((row for row in level.measurements if row.metric is goal.metric), None)
-
-
 def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSummary]:
     """One row per trial, by number."""
     reference = baseline_values(space, attempts)
@@ -97,9 +89,7 @@ def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSumm
                 launches=len(launches),
                 last=last,
                 changes=last.candidate.differs_from(baseline) if baseline is not None else {},
-                values=tuple(
-                    _row(shown, space, index) if shown is not None else None for index in range(len(space.goals))
-                ),
+                values=tuple(None if shown is None else row_at(shown.levels, goal.at) for goal in space.goals),
                 broken={label: amount for label, amount in excess.items() if amount > 0},
                 failure=outcome if isinstance(outcome, Failure) else None,
                 cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",

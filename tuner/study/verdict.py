@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, Metric
+from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, MetricAt
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -17,14 +17,10 @@ from tuner.search.base import Infeasible, Partial, Scored, Verdict
 
 BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 
-MetricAt = tuple[Metric, int]
-"""A metric and its load level."""
-
 
 def wanted_metrics(space: Space) -> tuple[MetricAt, ...]:
     """Every metric that objectives or limits need, without repetition."""
-    items = [*((g.metric, g.level) for g in space.goals), *((b.metric, b.level) for b in space.limits)]
-    return tuple(dict.fromkeys(items))
+    return tuple(dict.fromkeys(wanted.at for wanted in (*space.goals, *space.limits)))
 
 
 def baseline_values(space: Space, attempts: Iterable[AttemptRecord]) -> Mapping[MetricAt, float]:
@@ -40,10 +36,10 @@ def baseline_values(space: Space, attempts: Iterable[AttemptRecord]) -> Mapping[
         and isinstance(attempt.report.outcome, Measured)
     ]
     medians = {}
-    for metric, level in wanted_metrics(space):
-        values = [v for launch in launches if (v := launch.value(metric, level)) is not None]
+    for at in wanted_metrics(space):
+        values = [v for launch in launches if (v := launch.value(at)) is not None]
         if values:
-            medians[metric, level] = statistics.median(values)
+            medians[at] = statistics.median(values)
     return medians
 
 
@@ -51,9 +47,8 @@ def violations(limits: Sequence[Limit], measured: Measured, baseline: Mapping[Me
     """Limit → how far it is broken, as a share of the bound; ≤ 0 keeps it. An unmeasured metric breaks its limit."""
     found = {}
     for limit in limits:
-        value = measured.value(limit.metric, limit.level)
-        at = (limit.metric, limit.level)
-        found[limit.label] = 1.0 if value is None else limit.violation(value, baseline.get(at))
+        value = measured.value(limit.at)
+        found[limit.label] = 1.0 if value is None else limit.violation(value, baseline.get(limit.at))
     return found
 
 
@@ -65,7 +60,7 @@ def _standard_error(row: Measurement | None) -> float | None:
 
 
 def _rows(measured: Measured) -> Mapping[MetricAt, Measurement]:
-    return {(row.metric, row.level): row for level in measured.levels for row in level.measurements}
+    return {row.at: row for level in measured.levels for row in level.measurements}
 
 
 def sound(report: TrialReport) -> TrialReport:
@@ -76,7 +71,7 @@ def sound(report: TrialReport) -> TrialReport:
     odd = [row for level in outcome.levels for row in level.measurements if not math.isfinite(row.center)]
     if not odd:
         return report
-    lines = tuple(f"{row.metric.value} at C={row.level}: {row.center}" for row in odd)
+    lines = tuple(f"{row.at}: {row.center}" for row in odd)
     return replace(
         report, outcome=Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail="a metric is no number")
     )
@@ -93,18 +88,18 @@ def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, fl
         return Infeasible(report.outcome.failure_class, seconds)
     if isinstance(report.outcome, MeasuredInPart):
         part = report.outcome
-        return Partial(tuple(part.value(g.metric, g.level) for g in space.goals), part.reason, seconds)
+        return Partial(tuple(part.value(goal.at) for goal in space.goals), part.reason, seconds)
     rows = _rows(report.outcome)
     values = []
     for goal in space.goals:
-        row = rows.get((goal.metric, goal.level))
+        row = rows.get(goal.at)
         if row is None:
-            raise InternalError(f"the launch measured no {goal.metric.value} at C={goal.level}")
+            raise InternalError(f"the launch measured no {goal.at}")
         values.append(row.center)
     return Scored(
         values=tuple(values),
         violations=violations(space.limits, report.outcome, baseline),
-        spread=tuple(_standard_error(rows.get((goal.metric, goal.level))) for goal in space.goals),
-        metrics={f"{metric.value}@{level}": row.center for (metric, level), row in rows.items()},
+        spread=tuple(_standard_error(rows.get(goal.at)) for goal in space.goals),
+        metrics={at.label: row.center for at, row in rows.items()},
         seconds=seconds,
     )

@@ -158,7 +158,7 @@ def _compare(recorded: Recorded, reports: Sequence[TrialReport], tolerance: floa
     measured = [outcome for outcome in outcomes if isinstance(outcome, Measured)]
     checks = []
     for number in recorded.numbers:
-        found = [outcome.value(number.metric, number.level) for outcome in measured]
+        found = [outcome.value(number.at) for outcome in measured]
         checks.append(Checked(number, tuple(value for value in found if value is not None and value > 0), tolerance))
     now = reports[-1]
     changed = differences(recorded.machine, now.machine)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.machine import differences
-from tuner.domain.measurement import Measured
+from tuner.domain.measurement import Measured, MetricAt
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, StudyRecord
@@ -26,7 +26,7 @@ from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
 from tuner.store import Store
 from tuner.study.summary import baselines_of
-from tuner.study.verdict import MetricAt, wanted_metrics
+from tuner.study.verdict import wanted_metrics
 
 if TYPE_CHECKING:
     from tuner.study.session import Prepared
@@ -48,6 +48,8 @@ _MOST = 120
 """Hints of measured launches in all: the models' cost grows with them, and the best and newest tell most."""
 
 _SAME_LOAD = ("input_tokens", "output_tokens", "input_lengths", "output_lengths", "shape", "api")
+_SAME_ARRIVALS = ("arrivals", "rate_seconds")
+"""Queues grow with the spacing of arrivals and with time: both matter where something is asked at a rate."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +184,9 @@ def _differences(
         if then is not None and setup.installed.version not in (None, then):
             yield "version", f"{engine} {then}"
     before, now = record.space.workload, new.space.workload
-    if any(getattr(before, name) != getattr(now, name) for name in _SAME_LOAD):
+    wants_rates = any(at.load.rate is not None for at in wanted_metrics(new.space))
+    alike = (*_SAME_LOAD, *(_SAME_ARRIVALS if wants_rates else ()))
+    if any(getattr(before, name) != getattr(now, name) for name in alike):
         yield "workload", "the workload"
     starts = baselines_of(attempts)
     if any(_here(new.space, starts[e], starts[e]) != b for e, b in prepared.baselines.items() if e in starts):
@@ -242,8 +246,8 @@ def _hints(
         at_start = _medians(space, _reference(groups, baselines[engine], attempts, start))
         mine = _here(space, group[0].candidate, start)
         found = _medians(space, group)
-        wanted = [(goal.metric, goal.level) for goal in space.goals]
-        ratios = tuple(found[at] / at_start[at] if at in found and at_start.get(at) else None for at in wanted)
+        ats = [goal.at for goal in space.goals]
+        ratios = tuple(found[at] / at_start[at] if at in found and at_start.get(at) else None for at in ats)
         if mine is not None and any(ratio is not None for ratio in ratios):
             yield PriorObservation(
                 mine, ratios, doubt=doubt, seconds=_seconds(group[-1]), study=record.name, trial=group[0].trial
@@ -264,10 +268,10 @@ def _reference(
 def _medians(space: Space, attempts: Sequence[AttemptRecord]) -> dict[MetricAt, float]:
     outcomes = [a.report.outcome for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
     medians = {}
-    for metric, level in wanted_metrics(space):
-        values = [v for outcome in outcomes if (v := outcome.value(metric, level)) is not None and 0 < v < math.inf]
+    for at in wanted_metrics(space):
+        values = [v for outcome in outcomes if (v := outcome.value(at)) is not None and 0 < v < math.inf]
         if values:
-            medians[metric, level] = statistics.median(values)
+            medians[at] = statistics.median(values)
     return medians
 
 

@@ -32,9 +32,8 @@ def warm_difference(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator
         plain = [a for a in same if a not in warm and a.purpose in {*BASELINE_PURPOSES, Purpose.CONFIRM}]
         found = []
         for goal in space.goals:
-            at = (goal.metric, goal.level)
             ours, theirs = (
-                [v for a in group if (v := measured_value(a, at)) is not None and v > 0] for group in (warm, plain)
+                [v for a in group if (v := measured_value(a, goal.at)) is not None and v > 0] for group in (warm, plain)
             )
             interval = ratio_interval(ours, theirs, confidence)
             if interval is not None and not interval.low <= 0 <= interval.high:

@@ -143,7 +143,7 @@ def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]
     for goal in space.goals:
         groups: dict[str, list[tuple[float, float]]] = {}
         for attempt in measured:
-            value = measured_value(attempt, (goal.metric, goal.level))
+            value = measured_value(attempt, goal.at)
             if value is not None and value > 0:
                 groups.setdefault(attempt.candidate.fingerprint, []).append((attempt.started_at, value))
         deviation = _pooled_deviation([[math.log(value) for _, value in group] for group in groups.values()])
@@ -215,17 +215,16 @@ def _inactive(attempts: Sequence[AttemptRecord], front: Front) -> Iterator[Cauti
 
 
 def _levels(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
-    """What was seen at single levels, summed up over launches."""
+    """What was seen at single loads, summed up over launches."""
     seen: dict[WarningCode, dict[str, list[AttemptRecord]]] = {}
     known = set(WarningCode)
     for attempt in measured:
         outcome = attempt.report.outcome if attempt.report is not None else None
         for level in outcome.levels if isinstance(outcome, Measured) else ():
-            where = f"C={level.level}" if level.rate is None else f"{level.rate:g} req/s"
             for code in level.warnings:
                 # A database may hold codes of another version.
                 if code in known:
-                    seen.setdefault(WarningCode(code), {}).setdefault(where, []).append(attempt)
+                    seen.setdefault(WarningCode(code), {}).setdefault(str(level.load), []).append(attempt)
     for code, places in seen.items():
         told = ", ".join(
             f"{where} in {len(launches)} of {len(measured)} launches" for where, launches in places.items()

@@ -26,17 +26,17 @@ def judged(levels: tuple[LevelResult, ...], *, planned: int, cutoffs: Sequence[C
 
     Args:
         levels: what was measured.
-        planned: how many levels and rates the workload has; fewer are a launch measured in part.
+        planned: how many loads the workload has; fewer are a launch measured in part.
         cutoffs: of the launch.
         simulated: whether the numbers are a model's.
     """
     for level in levels:
         if not level.valid:
-            lines = tuple(f"C={level.level}: {count} × {text}" for text, count in level.errors.items())
-            detail = f"{level.completed} of {level.asked} requests completed at C={level.level}"
+            lines = tuple(f"{level.load}: {count} × {text}" for text, count in level.errors.items())
+            detail = f"{level.completed} of {level.asked} requests completed at {level.load}"
             return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail=detail)
     if len(levels) < planned and (cutoff := beaten(levels, cutoffs)) is not None:
-        bounds = ", ".join(f"{bound.metric.value}@{bound.level}" for bound in cutoff.bounds)
+        bounds = ", ".join(bound.at.label for bound in cutoff.bounds)
         reason = f"beaten by trial {cutoff.rival} on every objective beyond noise, as {bounds} showed"
         return MeasuredInPart(levels, simulated=simulated, reason=reason)
     return Measured(levels, simulated=simulated)

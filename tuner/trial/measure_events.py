@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult
 from tuner.errors import TunerError
 from tuner.loadgen.job import Stall
@@ -35,11 +36,11 @@ class MeasurementFailed(TunerError):
     Attributes:
         kind: what ended it.
         stage: where.
-        level: concurrency at that point, None before the levels.
+        load: at that point.
         stall: which request received nothing for how long, with how many tokens; None unless stalled.
         errors: error text → number of requests.
         tokens: output tokens received in the part that failed.
-        levels: levels that had been measured in full before.
+        levels: loads that had been measured in full before.
     """
 
     exit_code = 1
@@ -50,7 +51,7 @@ class MeasurementFailed(TunerError):
         stage: Stage,
         message: str,
         *,
-        level: int | None = None,
+        load: LoadPoint,
         stall: Stall | None = None,
         errors: Mapping[str, int] | None = None,
         tokens: int = 0,
@@ -59,7 +60,7 @@ class MeasurementFailed(TunerError):
         super().__init__(message)
         self.kind = kind
         self.stage = stage
-        self.level = level
+        self.load = load
         self.stall = stall
         self.errors = dict(errors or {})
         self.tokens = tokens
@@ -72,8 +73,7 @@ class LevelProgress:
 
     Attributes:
         stage: warm-up or level.
-        level: concurrency.
-        rate: open-loop rate in requests/s, or None.
+        load: level or rate.
         repeat: which repeat, from 1.
         done: requests done in this part.
         total: requests of this part.
@@ -83,8 +83,7 @@ class LevelProgress:
     """
 
     stage: Stage
-    level: int
-    rate: float | None
+    load: LoadPoint
     repeat: int
     done: int
     total: int
@@ -93,6 +92,5 @@ class LevelProgress:
     elapsed_s: float
 
     def __str__(self) -> str:
-        where = f"C={self.level}" if self.rate is None else f"{self.rate:g} req/s"
         speed = f", {self.pieces / self.elapsed_s:.0f} tok/s" if self.elapsed_s > 0 and self.pieces else ""
-        return f"{self.stage.value} {where} run {self.repeat}: {self.done}/{self.total} requests{speed}"
+        return f"{self.stage.value} {self.load} run {self.repeat}: {self.done}/{self.total} requests{speed}"

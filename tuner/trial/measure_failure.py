@@ -5,12 +5,13 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import Trouble
 from tuner.loadgen.target import Target
 from tuner.trial.measure_events import MeasurementFailed, MeasurementTrouble, Stage
-from tuner.trial.measure_level import Point, count_errors
+from tuner.trial.measure_level import count_errors
 
 WRONG_LENGTH = frozenset({Trouble.SHORT, Trouble.LONG, Trouble.NO_TOKENS})
 """Answers in order but for their length; other request fields may help."""
@@ -19,7 +20,7 @@ _CONNECT_TIMEOUT_S = 2.0
 
 
 def failure_of(
-    result: LoadResult, stage: Stage, point: Point, target: Target, levels: Sequence[LevelResult]
+    result: LoadResult, stage: Stage, load: LoadPoint, target: Target, levels: Sequence[LevelResult]
 ) -> MeasurementFailed:
     """The failure that a run's records tell of.
 
@@ -28,7 +29,7 @@ def failure_of(
     Args:
         result: the run.
         stage: what it was for.
-        point: its load.
+        load: of the run.
         target: the server.
         levels: what had been measured before.
     """
@@ -47,7 +48,7 @@ def failure_of(
         kind,
         stage,
         message,
-        level=point.level,
+        load=load,
         stall=result.stall,
         errors=errors,
         tokens=sum(record.output_tokens for record in result.records),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measurement, Metric, SpreadKind
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
@@ -32,12 +33,16 @@ LENGTH_LIMIT = 0.01
 STEADY_LIMIT = 0.05
 """Relative difference between repeats of a level above which one more is measured."""
 
+BEHIND_LIMIT = 1.5
+"""The last third of a schedule's requests takes so many times as long as the first: the server falls behind."""
+
 SHORTEST_ENERGY_S = 1.0
 """Shorter runs are taken together: the driver's counter moves in steps of up to a tenth of a second."""
 
 _DRIFT_P, _DRIFT_CHANGE = 0.01, 0.02
 _LATE_LIMIT_S = 0.005
 _ERROR_KINDS = 20
+_FEWEST_IN_A_THIRD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,19 +59,6 @@ class Repeat:
         return self.result.records
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Where a level stands: a closed-loop concurrency, or an open-loop rate in requests/s of the measuring clock."""
-
-    level: int
-    rate: float | None = None
-
-    @property
-    def label(self) -> str:
-        """`c32` or `rate2.5`; part of file names and seeds."""
-        return f"c{self.level}" if self.rate is None else f"rate{self.rate:g}"
-
-
 def count_errors(results: Sequence[LoadResult]) -> dict[str, int]:
     """Error text → number of requests; requests that we cut ourselves after another one failed are not counted."""
     found = Counter(r.error for result in results for r in result.records if r.trouble not in (None, Trouble.CUT))
@@ -81,11 +73,11 @@ def in_server_time(metric: Metric, value: float, time_scale: float) -> float:
     return value * time_scale if metric.unit == "ms" else value / time_scale
 
 
-def repeat_metrics(point: Point, repeat: Repeat, workload: Workload, time_scale: float) -> dict[Metric, float]:
+def repeat_metrics(load: LoadPoint, repeat: Repeat, workload: Workload, time_scale: float) -> dict[Metric, float]:
     """Every metric of one repeat, in the server's time; empty when there was no steady window."""
     complete = [record for record in repeat.records if record.complete]
     window = steady_window(complete)
-    if point.rate is not None:
+    if load.rate is not None:
         window = scheduled_window(complete, repeat.result.started_at, repeat.seconds)
     if window is None:
         return {}
@@ -95,26 +87,25 @@ def repeat_metrics(point: Point, repeat: Repeat, workload: Workload, time_scale:
             update={name: value / time_scale for name, value in limits.model_dump(exclude_none=True).items()}
         )
     found = metrics_in(
-        complete, window, goodput=limits, whole_requests_only=point.rate is None and not workload.lengths_vary
+        complete, window, goodput=limits, whole_requests_only=load.rate is None and not workload.lengths_vary
     )
     return {metric: in_server_time(metric, value, time_scale) for metric, value in found.items()}
 
 
-def _rows(point: Point, values: Mapping[Metric, Sequence[float]], samples: int) -> list[Measurement]:
+def _rows(load: LoadPoint, values: Mapping[Metric, Sequence[float]], samples: int) -> list[Measurement]:
     rows = []
     for metric, repeats in values.items():
         interval = positive_interval(repeats)
         rows.append(
             Measurement(
                 metric=metric,
-                level=point.level,
+                load=load,
                 repeats=tuple(repeats),
                 center=median(repeats),
                 low=interval.low if interval else None,
                 high=interval.high if interval else None,
                 spread_kind=SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE,
                 samples=samples,
-                rate=point.rate,
             )
         )
     return rows
@@ -122,7 +113,7 @@ def _rows(point: Point, values: Mapping[Metric, Sequence[float]], samples: int) 
 
 def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scale: float) -> list[Measurement]:
     """Each request alone is a repeat; percentiles come from all of them together."""
-    per_request: dict[Metric, list[float]] = {}
+    load, per_request = LoadPoint(level=1), dict[Metric, list[float]]()
     for record in records:
         for metric, value in single_stream_metrics(record).items():
             per_request.setdefault(metric, []).append(in_server_time(metric, value, time_scale))
@@ -131,7 +122,7 @@ def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scal
         interval = robust_interval(values)
         low, high = (interval.low, interval.high) if interval else (None, None)
         kind = SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE
-        rows.append(Measurement(metric, 1, tuple(values), median(values), low, high, kind, len(values)))
+        rows.append(Measurement(metric, load, tuple(values), median(values), low, high, kind, len(values)))
     first, last = records[0], records[-1]
     window = Window(first.sent_at - 1e-6, last.last_at + 1e-6)
     latencies = {m: v for m, v in metrics_in(records, window).items() if m.unit == "ms"}
@@ -146,7 +137,7 @@ def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scal
         rows.append(
             Measurement(
                 metric=metric,
-                level=1,
+                load=load,
                 repeats=(scaled,),
                 center=scaled,
                 low=in_server_time(metric, interval.low, time_scale) if interval else None,
@@ -196,8 +187,15 @@ def _queued(records: Sequence[RequestRecord]) -> bool:
     return max(r.first_at for r in firsts.values()) > min(r.last_at for r in firsts.values())
 
 
+def falls_behind(records: Sequence[RequestRecord]) -> bool:
+    """True when requests that came by schedule took longer the later they came, beyond `BEHIND_LIMIT`."""
+    times = [record.e2e_s for record in sorted(records, key=lambda r: r.scheduled_at) if record.complete]
+    third = len(times) // 3
+    return third >= _FEWEST_IN_A_THIRD and median(times[-third:]) > BEHIND_LIMIT * median(times[:third])
+
+
 def _warnings(
-    point: Point,
+    load: LoadPoint,
     repeats: Sequence[Repeat],
     rows: Sequence[Measurement],
     workload: Workload,
@@ -207,7 +205,7 @@ def _warnings(
 ) -> list[WarningCode]:
     results = [repeat.result for repeat in repeats]
     records = [r for repeat in repeats for r in repeat.records if r.complete]
-    alone = point.level == 1 and point.rate is None
+    alone = load.is_single_stream
     speed = next((row.repeats for row in rows if row.metric is Metric.OUTPUT_TOK_S), ())
     trend = drift(speed) if alone else None
     decode = next((row for row in rows if row.metric is Metric.DECODE_TOK_S), None)
@@ -215,18 +213,20 @@ def _warnings(
     checks = {
         WarningCode.CLIENT_NEAR_LIMIT: any(r.cpu_share > CPU_LIMIT or r.lag_ms > LAG_LIMIT_MS for r in results),
         WarningCode.PREFIX_CACHE_HIT: (cached or 0) > CACHE_LIMIT and workload.shape.kind == "random",
-        WarningCode.QUEUED_AT_SERVER: point.rate is None and any(_queued(r.records) for r in repeats if r.records),
+        WarningCode.QUEUED_AT_SERVER: load.rate is None and any(_queued(r.records) for r in repeats if r.records),
         WarningCode.BUNDLED_CHUNKS: any(r.bundled for r in records),
         WarningCode.COUNTED_BY_CHUNKS: any(r.counted_by is CountedBy.CHUNKS for r in records),
         WarningCode.INPUT_LENGTH_APPROXIMATE: not exact_input and workload.shape.kind not in ("sharegpt", "jsonl"),
         WarningCode.RECONNECTED: any(r.reconnects for r in results),
         WarningCode.PRECISION_NOT_REACHED: wide,
-        WarningCode.NOT_STEADY: not alone and differ(speed),
+        # At a rate, the throughput differs as the arrivals do.
+        WarningCode.NOT_STEADY: not alone and load.rate is None and differ(speed),
         WarningCode.DRIFTING: trend is not None and trend.p_value < _DRIFT_P and abs(trend.relative) > _DRIFT_CHANGE,
         WarningCode.OUTLIERS: alone and decode is not None and bool(gross_outliers(decode.repeats)),
-        WarningCode.SCHEDULE_MISSED: point.rate is not None
+        WarningCode.SCHEDULE_MISSED: load.rate is not None
         and bool(records)
         and quantile([r.sent_at - r.scheduled_at for r in records], 0.99) > _LATE_LIMIT_S,
+        WarningCode.FALLING_BEHIND: load.rate is not None and all(falls_behind(r.records) for r in repeats),
     }
     return [warning for warning, holds in checks.items() if holds]
 
@@ -258,7 +258,7 @@ def cached_share(records: Sequence[RequestRecord]) -> float | None:
 
 
 def level_result(
-    point: Point,
+    load: LoadPoint,
     repeats: Sequence[Repeat],
     workload: Workload,
     *,
@@ -267,10 +267,10 @@ def level_result(
     cache_counted: float | None = None,
     extra_warnings: Sequence[WarningCode] = (),
 ) -> LevelResult:
-    """Everything about one level.
+    """Everything about one load.
 
     Args:
-        point: where it stands.
+        load: level, or rate in the server's time.
         repeats: its runs, in order; at C=1 the batches of single requests.
         workload: what was sent.
         time_scale: how much faster than ours the server's clock runs.
@@ -283,24 +283,23 @@ def level_result(
     errors = count_errors([repeat.result for repeat in repeats])
     if errors or not complete:
         rows: list[Measurement] = []
-    elif point.level == 1 and point.rate is None:
+    elif load.is_single_stream:
         rows = _single_rows(complete, workload, time_scale)
     else:
         values: dict[Metric, list[float]] = {}
         for repeat in repeats:
-            for metric, value in repeat_metrics(point, repeat, workload, time_scale).items():
+            for metric, value in repeat_metrics(load, repeat, workload, time_scale).items():
                 values.setdefault(metric, []).append(value)
-        rows = _rows(point, values, len(complete))
+        rows = _rows(load, values, len(complete))
     if rows and (efficiency := tokens_per_joule(repeats)):
-        rows += _rows(point, {Metric.OUTPUT_TOK_PER_JOULE: efficiency}, len(complete))
+        rows += _rows(load, {Metric.OUTPUT_TOK_PER_JOULE: efficiency}, len(complete))
     exact_input = exact_input and _counted_as_asked(complete, workload)
     cached = cached_share(complete)
     cached = cache_counted if cached is None else cached
-    warnings = _warnings(point, repeats, rows, workload, exact_input=exact_input, cached=cached) if complete else []
+    warnings = _warnings(load, repeats, rows, workload, exact_input=exact_input, cached=cached) if complete else []
     prompts = [r.prompt_tokens for r in complete if r.prompt_tokens is not None]
-    rate = None if point.rate is None else point.rate / time_scale
     return LevelResult(
-        level=max(repeat.result.in_flight_max for repeat in repeats) if point.rate is not None else point.level,
+        load=load,
         asked=len(records) + sum(repeat.result.unsent for repeat in repeats),
         completed=len(complete),
         errors=errors,
@@ -309,7 +308,7 @@ def level_result(
         client_cpu_share=max(repeat.result.cpu_share for repeat in repeats),
         client_lag_ms=max(repeat.result.lag_ms for repeat in repeats),
         warnings=tuple(w.value for w in [*warnings, *extra_warnings]),
-        rate=rate,
+        in_flight=None if load.rate is None else max(repeat.result.in_flight_max for repeat in repeats),
         client_processes=max(repeat.result.processes for repeat in repeats),
         prompt_tokens=median(prompts) if prompts else None,
         cached_share=cached,

@@ -14,10 +14,11 @@ from __future__ import annotations
 import gzip
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import ceil, log1p
 from pathlib import Path
 
+from tuner.domain.load import OPEN_LOOP_HEADER, LoadPoint
 from tuner.domain.measurement import LevelResult, Metric
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
@@ -33,7 +34,7 @@ from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
 from tuner.trial.energy import Joules
 from tuner.trial.measure_events import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage
 from tuner.trial.measure_failure import WRONG_LENGTH, failure_of
-from tuner.trial.measure_level import Point, Repeat, count_errors, differ, level_result, repeat_metrics
+from tuner.trial.measure_level import Repeat, count_errors, differ, level_result, repeat_metrics
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
 
@@ -41,6 +42,7 @@ __all__ = ["LevelProgress", "MeasurementFailed", "MeasurementTrouble", "Stage", 
 
 _MIN_LIMIT_S = 5.0  # with a fast simulated clock, limits in real time never fall below what a busy machine may pause
 _OPEN_LOOP_CONNECTIONS = 64
+_ALONE = LoadPoint(level=1)
 _BAD_REQUEST = (400, 413, 422)
 
 
@@ -73,7 +75,7 @@ class _Measurer:
         worst: LoadResult | None = None
         for dialect in variants(model, self.workload.api, self.vocabulary):
             self.dialect = dialect
-            result = self._run(Stage.PROBE, Point(1), self.prompts.conversations(1, dialect, "probe"), 1)
+            result = self._run(Stage.PROBE, _ALONE, self.prompts.conversations(1, dialect, "probe"), 1)
             first = result.records[0]
             if all(record.complete for record in result.records):
                 return list(result.records)
@@ -85,77 +87,82 @@ class _Measurer:
                 worst = result
                 break
         assert worst is not None
-        raise self._failure(worst, Stage.PROBE, Point(1))
+        raise self._failure(worst, Stage.PROBE, _ALONE)
 
     def warm_up(self, records: list[RequestRecord]) -> None:
         """Single requests until they take equally long."""
         times = [record.e2e_s for record in records]
         while len(times) < self.workload.warmup_requests and not is_steady(times):
             batch = min(max(1, 4 - len(times)), self.workload.warmup_requests - len(times))
-            result = self._send(Stage.WARMUP, Point(1), batch, 1, f"warmup-{len(times)}")
-            self._refuse_failures(result, Stage.WARMUP, Point(1))
+            result = self._send(Stage.WARMUP, _ALONE, batch, 1, f"warmup-{len(times)}")
+            self._refuse_failures(result, Stage.WARMUP, _ALONE)
             times += [record.e2e_s for record in result.records]
             records += result.records
         self.is_warm = is_steady(times)
         self._keep_raw("warmup", 1, records)
         self.cache = cache_counters(self.target)
 
+    def measure_at(self, load: LoadPoint) -> LevelResult:
+        """One load, in the way that fits it."""
+        if load.rate is not None:
+            return self.open_loop(load, load.rate)
+        assert load.level is not None
+        return self.single_stream() if load.is_single_stream else self.closed_loop(load, load.level)
+
     def single_stream(self) -> LevelResult:
         """C = 1: until the interval of decode tok/s is narrow enough."""
-        work, point = self.workload, Point(1)
+        work, load = self.workload, _ALONE
         self._flush()
         repeats: list[Repeat] = []
         speeds: list[float] = []
         records: list[RequestRecord] = []
         batch = work.single_stream_min_requests
         while True:
-            result = self._send(Stage.LEVEL, point, batch, 1, f"c1-{len(records)}")
+            result = self._send(Stage.LEVEL, load, batch, 1, f"c1-{len(records)}")
             repeats.append(Repeat(result, result.wall_s, self.joules))
             records += result.records
             self._keep_raw("c1", 1, records)
             if count_errors([result]):
-                return self._close_level(point, repeats, result)
+                return self._close_level(load, repeats, result)
             speeds += [speed for record in result.records if (speed := decode_tok_s(record) or 1 / record.e2e_s)]
             left = work.single_stream_max_requests - len(records)
             interval = robust_interval(speeds)
             if left <= 0 or (interval is not None and interval.relative <= work.precision):
-                return self._close_level(point, repeats)
+                return self._close_level(load, repeats)
             batch = min(left, max(1, requests_needed(speeds, work.precision) - len(speeds)), len(records))
 
-    def closed_loop(self, level: int) -> LevelResult:
+    def closed_loop(self, load: LoadPoint, level: int) -> LevelResult:
         """C > 1: repeats over the steady window."""
-        work, point = self.workload, Point(level)
+        work = self.workload
         counted = max(work.min_requests, work.requests_per_slot * level)
         repeats: list[Repeat] = []
         wanted = work.repeats
         while len(repeats) < wanted:
             self._flush()
             number = len(repeats) + 1
-            result = self._send(Stage.LEVEL, point, level + counted, number, f"c{level}/r{number}")
+            result = self._send(Stage.LEVEL, load, level + counted, number, f"{load.slug}/r{number}")
             repeats.append(Repeat(result, result.wall_s, self.joules))
-            self._keep_raw(point.label, number, result.records)
+            self._keep_raw(load.slug, number, result.records)
             if count_errors([result]):
-                return self._close_level(point, repeats, result)
-            if number == wanted == work.repeats and differ(self._speeds(point, repeats)):
+                return self._close_level(load, repeats, result)
+            if number == wanted == work.repeats and differ(self._speeds(load, repeats)):
                 wanted += 1
-        return self._close_level(point, repeats)
+        return self._close_level(load, repeats)
 
-    def open_loop(self, rate: float) -> LevelResult:
+    def open_loop(self, load: LoadPoint, rate: float) -> LevelResult:
         """Requests by schedule, whether or not earlier ones have ended."""
         work = self.workload
-        real_rate = rate * self.time_scale
         seconds = work.rate_seconds / self.time_scale
-        point = Point(1, real_rate)
         repeats: list[Repeat] = []
         for number in range(1, work.repeats + 1):
             self._flush()
-            due = self._schedule(real_rate, seconds, f"{rate:g}/{number}")
-            result = self._send(Stage.LEVEL, point, len(due), number, f"rate{rate:g}/r{number}", due)
+            due = self._schedule(rate * self.time_scale, seconds, f"{load.slug}/{number}")
+            result = self._send(Stage.LEVEL, load, len(due), number, f"{load.slug}/r{number}", due)
             repeats.append(Repeat(result, max(seconds, due[-1]), self.joules))
-            self._keep_raw(f"rate{rate:g}", number, result.records)
+            self._keep_raw(load.slug, number, result.records)
             if count_errors([result]):
-                return self._close_level(point, repeats, result)
-        return self._close_level(point, repeats)
+                return self._close_level(load, repeats, result)
+        return self._close_level(load, repeats)
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -169,29 +176,29 @@ class _Measurer:
             at += 1 / rate if self.workload.arrivals == "constant" else -log1p(-random.random()) / rate
         return tuple(due)
 
-    def _speeds(self, point: Point, repeats: Sequence[Repeat]) -> list[float]:
-        found = [repeat_metrics(point, repeat, self.workload, 1.0) for repeat in repeats]
+    def _speeds(self, load: LoadPoint, repeats: Sequence[Repeat]) -> list[float]:
+        found = [repeat_metrics(load, repeat, self.workload, 1.0) for repeat in repeats]
         return [metrics[Metric.OUTPUT_TOK_S] for metrics in found if Metric.OUTPUT_TOK_S in metrics]
 
     def _send(
-        self, stage: Stage, point: Point, requests: int, repeat: int, part: str, due: tuple[float, ...] = ()
+        self, stage: Stage, load: LoadPoint, requests: int, repeat: int, part: str, due: tuple[float, ...] = ()
     ) -> LoadResult:
         assert self.dialect is not None
         conversations = self.prompts.conversations(requests, self.dialect, part)
-        return self._run(stage, point, conversations[: len(due)] if due else conversations, repeat, due)
+        return self._run(stage, load, conversations[: len(due)] if due else conversations, repeat, due)
 
     def _run(
         self,
         stage: Stage,
-        point: Point,
+        load: LoadPoint,
         conversations: Sequence[Conversation],
         repeat: int,
         due: tuple[float, ...] = (),
     ) -> LoadResult:
         assert self.dialect is not None
-        slots = point.level if not due else min(_OPEN_LOOP_CONNECTIONS, len(due))
+        slots = load.level or min(_OPEN_LOOP_CONNECTIONS, len(due))
         job = Job(
-            target=self.target,
+            target=self._by_schedule if due else self.target,
             path=self.dialect.path,
             slots=slots,
             conversations=tuple(conversations),
@@ -205,8 +212,7 @@ class _Measurer:
                 self.on_progress(
                     LevelProgress(
                         stage=stage,
-                        level=point.level,
-                        rate=point.rate,
+                        load=load,
                         repeat=repeat,
                         done=progress.done,
                         total=job.requests,
@@ -222,18 +228,25 @@ class _Measurer:
         try:
             result = self.pool.run(job, processes=processes, on_progress=tell, should_stop=self.should_abort)
         except ConnectionError as error:
-            raise self._unconnected(error, stage, point) from error
+            raise self._unconnected(error, stage, load) from error
         except Interrupted:
             raise MeasurementFailed(
-                MeasurementTrouble.ABORTED, stage, "the measurement was stopped", level=point.level, levels=self.levels
+                MeasurementTrouble.ABORTED, stage, "the measurement was stopped", load=load, levels=self.levels
             ) from None
         after = self._joules_now()
         self.joules = None if before is None or after is None else after - before
         self.share_per_slot = result.cpu_share * result.processes / slots
         if result.cpu_share > CPU_LIMIT and result.processes < most and stage is Stage.LEVEL and not result.stall:
-            fresh = self.prompts.conversations(len(job.conversations), self.dialect, f"{point.label}/again/{repeat}")
-            return self._run(stage, point, fresh[: len(due)] if due else fresh, repeat, due)
+            fresh = self.prompts.conversations(len(job.conversations), self.dialect, f"{load.slug}/again/{repeat}")
+            return self._run(stage, load, fresh[: len(due)] if due else fresh, repeat, due)
         return result
+
+    @property
+    def _by_schedule(self) -> Target:
+        """The server, told that requests are no reactions to its answers where it cannot know by its own clock."""
+        if self.time_scale == 1:
+            return self.target
+        return replace(self.target, headers=(*self.target.headers, (OPEN_LOOP_HEADER, "1")))
 
     def _limit(self, seconds: float) -> float:
         return seconds if self.time_scale == 1 else max(_MIN_LIMIT_S, seconds / self.time_scale)
@@ -252,12 +265,12 @@ class _Measurer:
         with gzip.open(self.raw_dir / f"requests-{label}-r{repeat}.jsonl.gz", "wt", compresslevel=1) as file:
             file.writelines(record.to_json() + "\n" for record in records)
 
-    def _close_level(self, point: Point, repeats: Sequence[Repeat], failed: LoadResult | None = None) -> LevelResult:
+    def _close_level(self, load: LoadPoint, repeats: Sequence[Repeat], failed: LoadResult | None = None) -> LevelResult:
         assert self.dialect is not None
         if failed is not None and (not self.keep_invalid or failed.stall):
-            raise self._failure(failed, Stage.LEVEL, point)
+            raise self._failure(failed, Stage.LEVEL, load)
         result = level_result(
-            point,
+            load,
             repeats,
             self.workload,
             time_scale=self.time_scale,
@@ -283,21 +296,21 @@ class _Measurer:
         self.cache = now
         return now.share_since(before) if now and before else None
 
-    def _refuse_failures(self, result: LoadResult, stage: Stage, point: Point) -> None:
+    def _refuse_failures(self, result: LoadResult, stage: Stage, load: LoadPoint) -> None:
         if count_errors([result]):
-            raise self._failure(result, stage, point)
+            raise self._failure(result, stage, load)
 
-    def _failure(self, result: LoadResult, stage: Stage, point: Point) -> MeasurementFailed:
-        return failure_of(result, stage, point, self.target, self.levels)
+    def _failure(self, result: LoadResult, stage: Stage, load: LoadPoint) -> MeasurementFailed:
+        return failure_of(result, stage, load, self.target, self.levels)
 
-    def _unconnected(self, error: ConnectionError, stage: Stage, point: Point) -> MeasurementFailed:
+    def _unconnected(self, error: ConnectionError, stage: Stage, load: LoadPoint) -> MeasurementFailed:
         """A server that takes some of the connections lives; one that takes none does not."""
         where = f"the server at {self.target.authority}"
         if isinstance(error, TooFewConnections):
             kind, message = MeasurementTrouble.REQUESTS_FAILED, f"{where} admits fewer connections than asked: {error}"
         else:
             kind, message = MeasurementTrouble.DEAD_SERVER, f"{where} does not take connections: {error}"
-        return MeasurementFailed(kind, stage, message, level=point.level, levels=self.levels)
+        return MeasurementFailed(kind, stage, message, load=load, levels=self.levels)
 
 
 def measure(
@@ -329,7 +342,7 @@ def measure(
         on_progress: called about twice a second from this thread.
         on_level: called with each level once it is measured.
         should_abort: asked about twenty times a second; True ends the measurement.
-        is_enough: asked before each level what was measured so far suffices; True leaves out the rest.
+        is_enough: asked before each load whether what was measured so far suffices; True leaves out the rest.
         raw_dir: gets one `requests-<level>-r<repeat>.jsonl.gz` per run: a RequestRecord a line.
         keep_invalid: give back levels with failed requests (`valid` is False, no rows) and go on; else raise.
         headers: extra request headers, such as Authorization.
@@ -362,13 +375,8 @@ def measure(
             energy=energy,
         )
         measurer.warm_up(measurer.settle(model))
-        for level in workload.levels:
+        for load in workload.loads:
             if is_enough is not None and is_enough(measurer.levels):
-                return tuple(measurer.levels)
-            if level == 1:
-                measurer.single_stream()
-            else:
-                measurer.closed_loop(level)
-        for rate in workload.rates:
-            measurer.open_loop(rate)
+                break
+            measurer.measure_at(load)
         return tuple(measurer.levels)

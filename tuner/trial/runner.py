@@ -354,8 +354,7 @@ class _Trial:
             raise watch.stalled(str(error)) from error
         finally:
             self._notes.machine |= conditions.summary()
-        work, cutoffs = self._request.workload, self._request.cutoffs
-        planned = len(work.levels) + len(work.rates)
+        planned, cutoffs = len(self._request.workload.loads), self._request.cutoffs
         return judged(levels, planned=planned, cutoffs=cutoffs, simulated=self._plan.simulated)
 
     def _energy(self) -> AbstractContextManager[Joules | None]:

@@ -56,7 +56,7 @@ class TestFailures:
     )
     def test_one_failed_request_under_load_invalidates_the_level(self, answer: bytes, words: str) -> None:
         error = failure(once_warm(lambda body, n: [answer] if n == 6 else good(body, n)), levels=(4,))
-        assert (error.kind, error.stage, error.level) == (MeasurementTrouble.REQUESTS_FAILED, Stage.LEVEL, 4)
+        assert (error.kind, error.stage, error.load.level) == (MeasurementTrouble.REQUESTS_FAILED, Stage.LEVEL, 4)
         assert words in str(error)
         assert sum(error.errors.values()) == 1
 
@@ -148,7 +148,7 @@ class TestFailures:
 
     def test_levels_measured_before_a_failure_are_handed_over(self) -> None:
         error = failure(lambda body, n: good(body, n) if n < 8 else [plain("503 Service Unavailable")])
-        assert [level.level for level in error.levels] == [1]
+        assert [level.load.level for level in error.levels] == [1]
 
     def test_a_bench_can_keep_the_invalid_level_and_go_on(self) -> None:
         script = once_warm(lambda body, n: [plain("503 Busy")] if n == 6 else good(body, n))

@@ -24,6 +24,7 @@ from support.scripted_server import (
     usage,
 )
 
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric, SpreadKind
 from tuner.domain.warnings import WarningCode
 from tuner.loadgen.record import RequestRecord
@@ -33,7 +34,7 @@ from tuner.trial.protocol import LevelProgress, Stage, measure
 class TestAGoodServer:
     def test_every_level_is_valid_and_has_its_metrics_with_spread_and_sample_size(self) -> None:
         one, four = run(good)
-        assert (one.level, four.level) == (1, 4)
+        assert (one.load.level, four.load.level) == (1, 4)
         assert one.valid
         assert four.valid
         speed = next(m for m in one.measurements if m.metric is Metric.DECODE_TOK_S)
@@ -75,7 +76,7 @@ class TestAGoodServer:
         with serving(good) as server:
             found = measure(server.url, "m", work(), seed=1, raw_dir=tmp_path)
         for level in found:
-            with gzip.open(tmp_path / f"requests-c{level.level}-r1.jsonl.gz", "rt") as lines:
+            with gzip.open(tmp_path / f"requests-{level.load.slug}-r1.jsonl.gz", "rt") as lines:
                 records = [RequestRecord.from_json(line) for line in lines]
             assert len(records) == level.asked
             assert all(record.complete for record in records)
@@ -161,11 +162,11 @@ class TestOpenLoop:
             arrivals="constant",
             rate_seconds=0.5,
         )
-        assert rate.rate == 50
+        assert rate.load == LoadPoint(rate=50)
         assert rate.valid
         assert rate.asked == 25
-        assert rate.level > 5  # 50/s at 0.2 s each keep about ten in flight
-        assert all(m.rate == 50 for m in rate.measurements)
+        assert (rate.in_flight or 0) > 5  # 50/s at 0.2 s each keep about ten in flight
+        assert all(m.load.rate == 50 for m in rate.measurements)
 
     def test_more_requests_are_sent_than_connections_were_opened_beforehand(self) -> None:
         (_, rate) = run(
@@ -177,7 +178,7 @@ class TestOpenLoop:
             rate_seconds=0.5,
         )
         assert rate.valid
-        assert rate.asked == rate.level == 100  # all in flight at once: none waited for another one's connection
+        assert rate.asked == rate.in_flight == 100  # all in flight at once: none waited for another one's connection
 
     def test_a_request_that_leaves_late_is_late_from_its_scheduled_instant(self, tmp_path: Path) -> None:
         """A connection closed by the server must be opened again: what that costs belongs to the request."""

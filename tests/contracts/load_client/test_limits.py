@@ -51,9 +51,9 @@ class TestMoreThanTheServerAdmits:
         real = LoadPool.run
         monkeypatch.setattr(LoadPool, "run", full)
         error = failure(good)
-        assert (error.kind, error.level) == (MeasurementTrouble.REQUESTS_FAILED, 4)
+        assert (error.kind, error.load.level) == (MeasurementTrouble.REQUESTS_FAILED, 4)
         assert "admits fewer connections than asked: 3 of 4" in str(error)
-        assert [level.level for level in error.levels] == [1]
+        assert [level.load.level for level in error.levels] == [1]
 
     def test_requests_refused_above_its_limit_leave_no_number(self) -> None:
         busy = 0

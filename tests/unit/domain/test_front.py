@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import Estimate, Front, Standing, beats, gain_over
+from tuner.domain.front import Estimate, Front, Standing, beats, ends_of_load, gain_over
 from tuner.domain.measurement import Metric
 from tuner.domain.space import Objective
 from tuner.errors import NothingFeasible, StudyError
@@ -179,3 +179,27 @@ class TestPickingBeyondLuck:
     def test_a_trial_can_be_picked_by_number_whatever_its_launches(self) -> None:
         lucky, proven = standing(1, near(85, 9), near(2310, 90)), standing(2, self.AGAIN, self.LOADED_AGAIN)
         assert Front.of(GOALS, [lucky, proven]).pick("1").trial == 1
+
+
+def goal(metric: Metric = Metric.OUTPUT_TOK_S, **load: float) -> Objective:
+    return Objective.model_validate({"metric": metric, **load})
+
+
+@pytest.mark.parametrize(
+    ("goals", "ends"),
+    [
+        ([goal(level=1), goal(level=128)], (0, 1)),
+        ([goal(level=128), goal(level=1), goal(level=8)], (1, 0)),
+        ([goal(level=8)], (0, 0)),
+        ([goal(Metric.TPOT_P50_MS, level=1), goal(Metric.TTFT_P99_MS, rate=5)], (0, 1)),
+        ([goal(Metric.TTFT_P99_MS, rate=5), goal(level=128)], (0, 1)),
+        ([goal(level=1), goal(level=128), goal(Metric.TTFT_P99_MS, rate=5)], (0, 1)),
+        ([goal(Metric.TTFT_P99_MS, rate=5), goal(Metric.TTFT_P99_MS, rate=1)], (1, 0)),
+        ([goal(Metric.TTFT_P99_MS, level=128), goal(level=128)], (0, 1)),
+        ([goal(level=128), goal(Metric.TTFT_P99_MS, level=128)], (1, 0)),
+    ],
+)
+def test_lowest_and_highest_load_are_found_among_levels_and_rates(
+    goals: list[Objective], ends: tuple[int, int]
+) -> None:
+    assert ends_of_load(goals) == ends

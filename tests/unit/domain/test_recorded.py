@@ -38,6 +38,19 @@ def test_a_script_remembers_its_measurement_in_one_line_of_ascii(study: str) -> 
     assert read_recorded(f"#!/bin/bash\n{line}\nexec x\n", "serve.sh") == recorded(study)
 
 
+def test_a_number_is_recorded_with_the_load_that_it_was_measured_at() -> None:
+    at_rate = RecordedNumber(metric=Metric.TTFT_P99_MS, rate=2.5, center=90.0)
+    given = recorded().model_copy(update={"numbers": (*recorded().numbers, at_rate)})
+    assert [str(number.load) for number in read_recorded(given.line, "serve.sh").numbers] == ["C=1", "2.5 req/s"]
+
+
+def test_a_script_from_before_there_were_rates_can_still_be_read() -> None:
+    old = recorded().line
+    assert '"metric": "output_tok_s", "level": 1, "center": 90.0' in old
+    assert '"rate"' not in old
+    assert read_recorded(old, "serve.sh") == recorded()
+
+
 def test_every_length_of_the_workload_is_written_out_since_defaults_may_change() -> None:
     assert '"output_tokens": 128' in recorded().line
 

@@ -65,6 +65,7 @@ def test_a_limit_tells_by_what_share_it_is_broken(
             "time to the whole answer (median) at C=1 ≤ 105 % of the baseline's",
         ),
         ({"metric": "goodput_s", "level": 8, "min": 2.5}, "goodput at C=8 ≥ 2.5 req/s"),
+        ({"metric": "ttft_p99_ms", "rate": 5, "max": 2000}, "time to first token (p99) at 5 req/s ≤ 2,000 ms"),
     ],
 )
 def test_a_limit_says_in_words_what_it_asks_for(limit: dict[str, Any], words: str) -> None:
@@ -118,3 +119,33 @@ def test_a_space_survives_being_stored() -> None:
     stored = of.model_dump_json(by_alias=True)
     assert Space.model_validate_json(stored) == of
     assert Space.model_validate_json(stored).knobs["a"].grid == (None, True, 1, "LL")
+
+
+def test_rates_must_be_measured() -> None:
+    with pytest.raises(ValidationError, match=r"rate 5 is not sent: the workload has no rates \(add it to"):
+        space(objectives=[{"metric": "ttft_p99_ms", "rate": 5}])
+    with pytest.raises(ValidationError, match=r"rate 5 is not among the workload's rates 1, 2\.5"):
+        space(workload={"rates": [1, 2.5]}, limits=[{"metric": "ttft_p99_ms", "rate": 5, "max": 1}])
+    space(workload={"rates": [5]}, objectives=[{"metric": "ttft_p99_ms", "rate": 5.0}])
+
+
+def test_a_level_and_a_rate_of_the_same_number_are_two_loads() -> None:
+    both = space(workload={"levels": [1, 5], "rates": [5]}, objectives=[{"level": 5}, {"rate": 5}])
+    assert [goal.label for goal in both.goals] == ["output_tok_s@5", "output_tok_s@5/s"]
+
+
+@pytest.mark.parametrize("kind", [Objective, Limit])
+def test_a_load_is_named_by_one_key(kind: type[Objective] | type[Limit]) -> None:
+    fields = {"metric": "ttft_p99_ms", **({"max": 1} if kind is Limit else {})}
+    with pytest.raises(ValidationError, match=r"give level \(requests in flight at any time\) or rate \(arrivals"):
+        kind.model_validate(fields)
+    with pytest.raises(ValidationError, match="give level or rate, not both"):
+        kind.model_validate(fields | {"level": 1, "rate": 1})
+
+
+def test_a_space_without_rates_is_written_as_it_was_before_there_were_any() -> None:
+    """Its hash tells whether a study may go on."""
+    assert Objective(level=8).model_dump(mode="json") == {"metric": "output_tok_s", "level": 8, "name": None}
+    limit = Limit.model_validate({"metric": "ttft_p99_ms", "rate": 5, "max": 500})
+    assert limit.model_dump(mode="json", exclude_none=True) == {"metric": "ttft_p99_ms", "rate": 5.0, "max": 500.0}
+    assert Limit.model_validate(limit.model_dump(mode="json")) == limit

@@ -170,10 +170,10 @@ def test_the_command_is_told_without_what_the_report_says_elsewhere() -> None:
 
 def test_load_is_told_as_numbers_too_and_of_the_confirmation_s_launches_alone() -> None:
     confirmed = table_of(made.findings(), "Load")
-    assert "| trial 5 | 3 | 128 | 2,322 ±" in confirmed
+    assert "| trial 5 | 3 | C=128 | 2,322 ±" in confirmed
     assert "; of baseline and trial 5 the confirmation's launches alone." in confirmed
     searched = table_of(replace(made.findings(), confirmation=None), "Load")
-    assert "| trial 5 | 4 | 128 | 2,322 ±" in searched
+    assert "| trial 5 | 4 | C=128 | 2,322 ±" in searched
     assert "the confirmation's launches alone" not in searched
 
 

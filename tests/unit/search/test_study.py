@@ -13,7 +13,8 @@ import pytest
 from support.search_spaces import BASELINE, ENGINE, KNOBS, candidate, space
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Metric
+from tuner.domain.load import LoadPoint
+from tuner.domain.measurement import Metric, MetricAt
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose
@@ -69,6 +70,10 @@ def url(tmp_path: Path) -> str:
 
 def stored(url: str) -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name="s", storage=url).trials
+
+
+def at_levels(*levels: int) -> tuple[LoadPoint, ...]:
+    return tuple(LoadPoint(level=level) for level in levels)
 
 
 def test_the_baseline_is_asked_first_as_it_is() -> None:
@@ -277,7 +282,7 @@ def test_little_is_left_to_win_once_the_best_is_known() -> None:
 
 def test_without_a_model_nothing_is_cut_short() -> None:
     search = opened()
-    assert not search.cutoffs(search.ask().trial, (1, 128))
+    assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
 def searched_until_clear(search: Search) -> None:
@@ -291,9 +296,9 @@ def test_only_what_is_beaten_beyond_noise_is_cut_short() -> None:
     search = opened()
     searched_until_clear(search)
     search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    (cutoff,) = search.cutoffs(search.ask().trial, (1, 32, 128))
+    (cutoff,) = search.cutoffs(search.ask().trial, at_levels(1, 32, 128))
     (bound,) = cutoff.bounds
-    assert (bound.metric, bound.level) == (Metric.OUTPUT_TOK_S, 1)
+    assert bound.at == MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))
     assert 63 < bound.value < 84
     rival = search.explain(cutoff.rival).candidate
     assert float(rival.values["steps"] or 0) > 1
@@ -303,7 +308,7 @@ def test_a_candidate_that_may_still_win_under_load_is_measured_there() -> None:
     search = opened()
     run(search, 26)  # here more steps are faster alone and slower under load: nothing beats everything
     search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    assert not search.cutoffs(search.ask().trial, (1, 128))
+    assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
 def test_a_configuration_over_a_limit_beats_nothing() -> None:
@@ -315,7 +320,7 @@ def test_a_configuration_over_a_limit_beats_nothing() -> None:
         broken = {limited.limits[0].label: 0.5 if steps > 1 else -0.5}
         search.tell(proposal.trial, Scored((60 + 3 * steps, 2000 + 50 * steps), broken, seconds=180))
     search.enqueue(candidate(limited, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    assert not search.cutoffs(search.ask().trial, (1, 128))
+    assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
 def test_results_of_an_earlier_study_lead_to_its_best_sooner() -> None:

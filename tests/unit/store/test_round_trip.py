@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,6 +13,7 @@ from support import records
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore
@@ -20,13 +22,16 @@ from tuner.secrets import is_secret_name
 from tuner.store import open_store
 from tuner.store.columns import clean_text
 
-Strategy = st.SearchStrategy[object]
+Strategy = st.SearchStrategy[Any]
 
 text = st.text(max_size=12).map(clean_text)
 name = text.filter(lambda word: not is_secret_name(word) and not word.startswith("-"))
 number = st.floats(allow_nan=False, allow_infinity=False)
 count = st.integers(0, 2**31 - 1)
 switch = st.booleans()
+load = st.integers(1, 2**31 - 1).map(lambda level: LoadPoint(level=level)) | st.floats(1e-9, 1e9).map(
+    lambda rate: LoadPoint(rate=rate)
+)
 
 
 def maybe(strategy: Strategy) -> Strategy:
@@ -44,17 +49,16 @@ def table(key: Strategy, value: Strategy) -> Strategy:
 EVERY_FIELD: dict[type, dict[str, Strategy]] = {
     Measurement: {
         "metric": st.sampled_from(Metric),
-        "level": count,
+        "load": load,
         "repeats": many(number),
         "center": number,
         "low": maybe(number),
         "high": maybe(number),
         "spread_kind": st.sampled_from(SpreadKind),
         "samples": count,
-        "rate": maybe(number),
     },
     LevelResult: {
-        "level": count,
+        "load": load,
         "asked": count,
         "completed": count,
         "errors": table(text, count),
@@ -63,18 +67,18 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "client_cpu_share": maybe(number),
         "client_lag_ms": maybe(number),
         "warnings": many(text),
-        "rate": maybe(number),
+        "in_flight": count,
         "client_processes": count,
         "prompt_tokens": maybe(number),
         "cached_share": maybe(number),
     },
     Measured: {
-        "levels": many(st.deferred(lambda: build(LevelResult)), most=2),
+        "levels": many(st.deferred(lambda: level_results()), most=2),
         "simulated": switch,
         "warnings": many(text),
     },
     MeasuredInPart: {
-        "levels": many(st.deferred(lambda: build(LevelResult)), most=2),
+        "levels": many(st.deferred(lambda: level_results()), most=2),
         "simulated": switch,
         "reason": text,
     },
@@ -153,6 +157,11 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
 
 def build(noun: type) -> Strategy:
     return st.builds(noun, **EVERY_FIELD[noun])
+
+
+def level_results() -> Strategy:
+    """In a closed loop the level alone says how many requests are in flight."""
+    return build(LevelResult).map(lambda found: found if found.load.rate else replace(found, in_flight=None))
 
 
 @pytest.mark.parametrize("noun", EVERY_FIELD, ids=lambda noun: noun.__name__)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 from support.runs import march, request, result
 
-from tuner.domain.measurement import Metric
+from tuner.domain.load import LoadPoint
+from tuner.domain.measurement import LevelResult, Metric
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import LatencyLimits, Workload
-from tuner.loadgen.record import Trouble
-from tuner.trial.measure_level import Point, Repeat, count_errors, level_result, tokens_per_joule
+from tuner.loadgen.record import RequestRecord, Trouble
+from tuner.trial.measure_level import Repeat, count_errors, level_result, tokens_per_joule
 from tuner.trial.measure_window import (
     Window,
     decode_tok_s,
@@ -18,6 +19,8 @@ from tuner.trial.measure_window import (
     single_stream_metrics,
     steady_window,
 )
+
+ALONE, FOUR = LoadPoint(level=1), LoadPoint(level=4)
 
 
 class TestWindow:
@@ -104,9 +107,7 @@ class TestLevels:
     WORK = Workload(levels=(1, 4), repeats=2)
 
     def test_repeats_that_agree_give_a_level_without_warnings(self) -> None:
-        found = level_result(
-            Point(4), [Repeat(result(march(4, 3)), 1.0)] * 2, self.WORK, time_scale=1.0, exact_input=True
-        )
+        found = level_result(FOUR, [Repeat(result(march(4, 3)), 1.0)] * 2, self.WORK, time_scale=1.0, exact_input=True)
         assert found.valid
         assert found.warnings == ()
         speed = next(m for m in found.measurements if m.metric is Metric.OUTPUT_TOK_S)
@@ -123,18 +124,18 @@ class TestLevels:
     )
     def test_a_client_near_its_limit_marks_the_level(self, more: dict[str, object], warning: WarningCode) -> None:
         repeats = [Repeat(result(march(4, 3), **more), 1.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert found.warnings == (warning.value,)
 
     def test_repeats_that_differ_mark_the_level(self) -> None:
         slow = [request(slot, n * 0.3, itl=0.02) for n in range(3) for slot in range(4)]
         repeats = [Repeat(result(march(4, 3)), 1.0), Repeat(result(slow), 1.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert WarningCode.NOT_STEADY.value in found.warnings
 
     def test_the_servers_own_cache_counters_count_too(self) -> None:
         repeats = [Repeat(result(march(4, 3)), 1.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True, cache_counted=0.4)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True, cache_counted=0.4)
         assert WarningCode.PREFIX_CACHE_HIT.value in found.warnings
         assert found.cached_share == 0.4
 
@@ -143,19 +144,19 @@ class TestLevels:
         self, counted: int | None, marked: bool
     ) -> None:
         repeats = [Repeat(result(march(4, 3, prompt_tokens=counted)), 1.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert (WarningCode.INPUT_LENGTH_APPROXIMATE.value in found.warnings) == marked
 
     def test_a_drift_of_single_requests_is_marked(self) -> None:
         records = [request(0, float(n), itl=0.01 * (1 + n / 50)) for n in range(10)]
         repeats = [Repeat(result(records), 1.0)]
-        found = level_result(Point(1), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(ALONE, repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert WarningCode.DRIFTING.value in found.warnings
 
     def test_one_failed_request_leaves_no_number(self) -> None:
         bad = request(0, 0.6, trouble=Trouble.SHORT, error="3 of 11 tokens")
         repeats = [Repeat(result([*march(4, 3), bad]), 1.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True)
         assert not found.valid
         assert found.measurements == ()
         assert found.errors == {"3 of 11 tokens": 1}
@@ -175,7 +176,7 @@ class TestEnergy:
 
     def test_tokens_per_joule_have_a_value_per_repeat(self) -> None:
         repeats = [self.repeat(66.0), self.repeat(132.0)]
-        found = level_result(Point(4), repeats, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, repeats, self.WORK, time_scale=1.0, exact_input=True)
         row = next(m for m in found.measurements if m.metric is Metric.OUTPUT_TOK_PER_JOULE)
         assert row.repeats == pytest.approx((2.0, 1.0))
         assert row.center == pytest.approx(1.5)
@@ -187,9 +188,44 @@ class TestEnergy:
         assert tokens_per_joule([self.repeat(66.0, 0.1)]) == pytest.approx([2.0])
 
     def test_without_energy_there_is_no_row_and_no_zero(self) -> None:
-        found = level_result(Point(4), [self.repeat(None)] * 2, self.WORK, time_scale=1.0, exact_input=True)
+        found = level_result(FOUR, [self.repeat(None)] * 2, self.WORK, time_scale=1.0, exact_input=True)
         assert found.valid
         assert found.value(Metric.OUTPUT_TOK_PER_JOULE) is None
 
     def test_one_repeat_without_energy_leaves_the_level_without(self) -> None:
         assert tokens_per_joule([self.repeat(66.0), self.repeat(None)]) == []
+
+
+class TestRates:
+    WORK = Workload(levels=(1,), rates=(10.0,))
+    RATE = LoadPoint(rate=10.0)
+
+    def found(self, *schedules: list[RequestRecord]) -> LevelResult:
+        repeats = [Repeat(result(records, in_flight_max=7), 3.0) for records in schedules]
+        return level_result(self.RATE, repeats, self.WORK, time_scale=1.0, exact_input=True)
+
+    def schedule(self, *, later: float = 0.0, every: float = 0.1) -> list[RequestRecord]:
+        """Thirty requests, each of which takes so much longer than the one before it."""
+        return [request(k % 8, k * every, ttft=0.1 + k * later) for k in range(30)]
+
+    def test_rows_are_of_the_rate_and_the_level_says_how_many_requests_were_in_flight(self) -> None:
+        found = self.found(self.schedule())
+        assert {row.load for row in found.measurements} == {found.load} == {self.RATE}
+        assert found.in_flight == 7
+        assert found.warnings == ()
+
+    def test_throughputs_that_differ_as_the_arrivals_do_are_not_unsteady(self) -> None:
+        assert WarningCode.NOT_STEADY not in self.found(self.schedule(), self.schedule(every=0.09)).warnings
+
+    def test_a_server_that_falls_behind_is_found_out(self) -> None:
+        assert WarningCode.FALLING_BEHIND in self.found(self.schedule(later=0.02)).warnings
+        assert WarningCode.FALLING_BEHIND not in self.found(self.schedule(later=0.002)).warnings
+
+    def test_one_repeat_with_a_queue_at_its_end_is_no_falling_behind(self) -> None:
+        assert WarningCode.FALLING_BEHIND not in self.found(self.schedule(later=0.02), self.schedule()).warnings
+
+    def test_times_of_a_faster_clock_are_the_servers_but_the_rate_is_the_one_asked_for(self) -> None:
+        repeats = [Repeat(result(self.schedule()), 3.0)]
+        fast = level_result(self.RATE, repeats, self.WORK, time_scale=7.0, exact_input=True)
+        assert fast.load == self.RATE
+        assert fast.value(Metric.TTFT_P50_MS) == pytest.approx(700)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from tuner.domain.load import OPEN_LOOP_HEADER
 from tuner.engines.simulated.completions import BadRequestError, parse
 from tuner.engines.simulated.faults import Faults
 from tuner.engines.simulated.misbehave import make_reply
@@ -114,7 +115,8 @@ class Api:
             self._error(connection, 400, f"invalid JSON: {error}")
             return
         reply = make_reply(connection, asked, f"{next(self._numbers):08x}", faults)
-        job = Job(asked.prompt_tokens, asked.tokens, reply.emit)
+        scheduled = OPEN_LOOP_HEADER.lower().encode() in request.headers
+        job = Job(asked.prompt_tokens, asked.tokens, reply.emit, scheduled=scheduled)
         connection.on_lost = lambda: scheduler.cancel(job)
         reply.begin()
         scheduler.submit(job)

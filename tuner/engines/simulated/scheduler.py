@@ -7,7 +7,8 @@ loop therefore delivers late, but never makes the next activity start late: erro
 One thing must not be multiplied by the time scale: what the client and the wire need in real time between a finished
 answer and the next request. An arrival soon after a completion (or after another arrival) is therefore dated to that
 event plus the *real* time in between, and decoding is not played while such requests still come in (the simulated
-schedule stands, it is only delivered a little later). At time scale 1 this changes nothing.
+schedule stands, it is only delivered a little later). At time scale 1 this changes nothing. Requests that say that they
+come by schedule (`Job.scheduled`) are dated to when they come.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ class Job:
         output_tokens: tokens to generate.
         emit: called with the number of new tokens whenever some are due.
         produced: tokens generated so far.
+        scheduled: it came by schedule, whether or not earlier requests have ended.
         stuck: True for a stream that will never get another token.
     """
 
@@ -53,6 +55,7 @@ class Job:
     emit: Callable[[int], None]
     produced: int = 0
     ready_at: float = 0.0
+    scheduled: bool = False
     stuck: bool = False
 
     @property
@@ -158,7 +161,8 @@ class Scheduler:
 
     def submit(self, job: Job) -> None:
         """Queue a job."""
-        job.ready_at = self._arrival() + self._speed.admission_ms / 1000.0
+        arrival = self.now if job.scheduled else self._arrival()
+        job.ready_at = arrival + self._speed.admission_ms / 1000.0
         self.waiting.append(job)
         activity = self._activity
         if activity is not None and activity.prefilled is None and activity.steps > self._granule:
@@ -290,18 +294,19 @@ class Scheduler:
             due, count = activity.prefilled, 1
         else:
             due, count = [job for job in self.running if not job.stuck], activity.steps
-        finished = False
         for job in due:
             new = min(count, job.output_tokens - job.produced)
             job.produced += new
             self.generated += new
-            finished = finished or job.produced >= job.output_tokens
-        if finished:
-            self._note_event()
-            done = [job for job in due if job.produced >= job.output_tokens]
-            self._completions.extend([self._boundary] * len(done))
+        done = [job for job in due if job.produced >= job.output_tokens]
+        if done:
             gone = set(map(id, done))
             self.running = [job for job in self.running if id(job) not in gone]
+        # Somebody may react to these answers at once.
+        awaited = sum(not job.scheduled for job in done)
+        if awaited:
+            self._note_event()
+            self._completions.extend([self._boundary] * awaited)
         for job in due:
             job.emit(count)
         for look in self.watchers:

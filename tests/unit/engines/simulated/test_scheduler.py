@@ -249,3 +249,45 @@ def test_a_frozen_engine_generates_nothing_more(sm120: SimModel) -> None:
     before = job.produced
     world.run()
     assert 0 < before == job.produced < ANSWER
+
+
+def waits_at(model: SimModel, *, rate: float, scale: float, scheduled: bool = True, requests: int = 120) -> list[float]:
+    """Simulated seconds from arrival to first token of requests that come at a rate, evenly spaced."""
+    world = World()
+    engine = scheduler(model, world, scale=scale)
+    waits: list[float] = []
+
+    def send() -> None:
+        came, first = engine.now, True
+
+        def emit(_count: int) -> None:
+            nonlocal first
+            if first:
+                waits.append(engine.now - came)
+            first = False
+
+        engine.submit(Job(PROMPT, ANSWER, emit, scheduled=scheduled))
+
+    for number in range(requests):
+        world.call_later(number / (rate * scale), send)
+    world.run()
+    return waits
+
+
+@pytest.mark.parametrize("rate", [2.0, 10.0])
+def test_requests_that_come_by_schedule_wait_alike_at_every_time_scale(sm120: SimModel, rate: float) -> None:
+    real, fast = (waits_at(sm120, rate=rate, scale=scale) for scale in (1.0, 20.0))
+    assert fast == pytest.approx(real, abs=0.06)  # a decode step or two, which are bundled in time lapse
+
+
+def test_that_a_request_came_by_schedule_must_be_told(sm120: SimModel) -> None:
+    """In time lapse it would count as a reaction to the answer before it, and some would not wait at all."""
+    told, untold = (waits_at(sm120, rate=10.0, scale=20.0, scheduled=scheduled) for scheduled in (True, False))
+    assert min(untold) < 0.02 < 0.05 < min(told)
+
+
+def test_a_rate_beyond_what_the_model_serves_makes_a_queue_that_grows(sm120: SimModel) -> None:
+    served = 2370 / ANSWER  # requests a second at C=128
+    calm, flooded = (waits_at(sm120, rate=share * served, scale=20.0, requests=600) for share in (0.5, 3.0))
+    assert max(calm) < 0.5
+    assert flooded[-1] > 3 * flooded[len(flooded) // 3] > 30 * max(calm)

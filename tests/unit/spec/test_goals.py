@@ -1,0 +1,39 @@
+"""What objectives and limits ask for: what cannot be measured is refused, what tells nothing apart is warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tuner.spec import LoadedSpace
+
+Load = Callable[..., LoadedSpace]
+Errors = Callable[..., list[str]]
+RATES = "workload: {levels: [1, 8], rates: [5]}\n"
+
+
+@pytest.mark.parametrize("metric", ["output_tok_s", "request_s"])
+def test_throughput_at_a_rate_is_warned_of_since_it_is_the_rate_itself(load: Load, metric: str) -> None:
+    (warning,) = load(f"{RATES}objectives: [{{level: 1}}, {{metric: {metric}, rate: 5}}]\n").warnings
+    assert str(warning).startswith("s.yaml:4:26 objectives[1]: at a fixed rate, ")
+    assert "until the server saturates (a latency or goodput_s tells configurations apart there" in str(warning)
+
+
+@pytest.mark.parametrize("metric", ["ttft_p99_ms", "decode_tok_s", "output_tok_per_joule"])
+def test_what_a_faster_server_does_better_at_a_rate_is_not(load: Load, metric: str) -> None:
+    assert not load(f"{RATES}objectives: [{{metric: {metric}, rate: 5}}]\n").warnings
+
+
+def test_a_bound_on_throughput_at_a_rate_says_that_the_server_must_keep_up(load: Load) -> None:
+    assert not load(f"{RATES}limits: [{{metric: request_s, rate: 5, min: 4.9}}]\n").warnings
+
+
+@pytest.mark.parametrize(
+    "wanted", ["objectives: [{metric: goodput_s, rate: 5}]", "limits: [{metric: goodput_s, level: 8, min: 1}]"]
+)
+def test_goodput_needs_to_be_told_which_requests_are_good(load: Load, errors: Errors, wanted: str) -> None:
+    (problem,) = errors(f"{RATES}{wanted}\n")
+    assert "[0].metric: goodput_s counts good requests, and nothing says which are good" in problem
+    assert "give workload.goodput" in problem
+    load(f"workload: {{levels: [1, 8], rates: [5], goodput: {{ttft_ms: 500}}}}\n{wanted}\n")
