@@ -23,7 +23,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, Phase
 from tuner.domain.output import OutputReference
 from tuner.domain.space import Space
-from tuner.domain.trial import Purpose, TrialReport, TrialRequest
+from tuner.domain.trial import LaunchKind, Purpose, TrialReport, TrialRequest
 from tuner.trial.ports import is_free
 from tuner.trial.proctree import ProcessId, is_alive
 from tuner.trial.record import FILE, LaunchRecord
@@ -135,7 +135,7 @@ def run_once(space: Space, run_dir: Path, norm: Norm, purpose: Purpose = Purpose
         space,
         space.workload,
         str(run_dir),
-        phase_limits=norm.limits,
+        phase_limits={LaunchKind.PLAIN: norm.limits},
         reference=norm.reference,
     )
     return run_trial(request, gpus=(), notify=lambda event: None, cancelled=lambda: False)

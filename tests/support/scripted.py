@@ -8,9 +8,8 @@ from tuner.domain.launch import LaunchPlan
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, Measurement, Metric
 from tuner.domain.outcome import Failure, FailureClass, Phase
-from tuner.domain.trial import Outcome, TrialReport, TrialRequest
+from tuner.domain.trial import LaunchKind, Outcome, TrialReport, TrialRequest
 from tuner.execution.base import Finished, Update, key_of
-from tuner.trial.starting import WARM_NOTE
 
 Script = Callable[[TrialRequest], Outcome]
 
@@ -82,7 +81,7 @@ class ScriptedExecutor:
             started_at=at,
             finished_at=at + 2,
             machine=self._machine(request),
-            notes=(WARM_NOTE,) if request.warm else (),
+            kind=LaunchKind.WARM if request.warm else LaunchKind.PLAIN,
         )
         return [Finished(key_of(request), report)]
 

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.space import Space
-from tuner.domain.trial import Purpose, TrialReport
+from tuner.domain.trial import LaunchKind, Purpose, TrialReport
 
 
 class StudyState(StrEnum):
@@ -125,6 +125,10 @@ class AttemptRecord:
     told: bool = False
     report: TrialReport | None = None
     block: int | None = None
+
+    def was_launched(self, kind: LaunchKind) -> bool:
+        """Whether a worker reported that its server was launched so."""
+        return self.report is not None and self.report.kind is kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,13 @@ def _is_worse(bound: CutoffBound, value: float) -> bool:
     return value < bound.value if bound.at.metric.higher_is_better else value > bound.value
 
 
+class LaunchKind(StrEnum):
+    """How a server came to life: as its user starts it, or forked from a process that holds the engine's imports."""
+
+    PLAIN = "plain"
+    WARM = "warm"
+
+
 @dataclass(frozen=True, slots=True)
 class TrialRequest:
     """One launch to be done.
@@ -75,7 +82,8 @@ class TrialRequest:
         run_dir: absolute directory for launch.sh, server.log, raw request data.
         gpus: how many GPUs the server needs; the worker fills in which.
         seed: for prompts; differs per attempt.
-        phase_limits: phase → seconds, where the study has learned them; others follow the space's budget.
+        phase_limits: kind of launch → phase → seconds, where the study has learned them; others follow the space's
+            budget. Both kinds, since only the worker knows which one a launch becomes.
         reference: the baseline's answers; None before its first launch.
         warm: fork the server from a process with the engine's imports where that changes nothing (`trial/warm.py`).
         cutoffs: any of them, met after a load, ends the measurement.
@@ -91,7 +99,7 @@ class TrialRequest:
     run_dir: str
     gpus: int = 0
     seed: int = 0
-    phase_limits: Mapping[Phase, float] = field(default_factory=dict)
+    phase_limits: Mapping[LaunchKind, Mapping[Phase, float]] = field(default_factory=dict)
     reference: OutputReference | None = None
     warm: bool = False
     cutoffs: tuple[Cutoff, ...] = ()
@@ -154,6 +162,7 @@ class TrialReport:
         finished_at: the same.
         notes: what else is worth telling.
         output: what the output check found; None where it was off, or the launch failed before it.
+        kind: how the server was launched.
     """
 
     outcome: Outcome
@@ -167,3 +176,4 @@ class TrialReport:
     finished_at: float = 0.0
     notes: tuple[str, ...] = ()
     output: OutputReport | None = None
+    kind: LaunchKind = LaunchKind.PLAIN

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 
-from sqlalchemy import Select, select, update
+from sqlalchemy import Select, case, select, update
 from sqlalchemy.orm import Session
 
 from tuner.domain.candidate import Candidate
@@ -121,9 +121,14 @@ class Attempts(Transactions):
         return self._database.read(lambda session: self._records(session, [_attempt(session, attempt_id)])[0])
 
     def abandon(self, attempt_id: int) -> None:
-        """Give a running attempt up, because whoever ran it died; finished ones stay as they are."""
+        """Give a running attempt up, because whoever ran it died; finished ones stay as they are.
+
+        It counts as long as it was looked after: it may be found days later, and the time between cost nobody a GPU.
+        """
         running = (AttemptRow.id == attempt_id) & (AttemptRow.state == AttemptState.RUNNING.value)
-        state = {"state": AttemptState.ABANDONED.value, "finished_at": self._clock()}
+        now = self._clock()
+        ended = case((AttemptRow.lease_expires_at < now, AttemptRow.lease_expires_at), else_=now)
+        state = {"state": AttemptState.ABANDONED.value, "finished_at": ended}
         self._change(update(AttemptRow).where(running).values(state))
 
     def mark_told(self, attempt_id: int) -> None:

@@ -15,7 +15,7 @@ from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState, ExportRecord, StudyRecord, StudyState
-from tuner.domain.trial import KnobActivity, Outcome, Purpose, TrialReport
+from tuner.domain.trial import KnobActivity, LaunchKind, Outcome, Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.store.tables import ArtifactRow, AttemptRow, ExportRow, LevelRow, MeasurementRow, StudyRow
 
@@ -87,6 +87,7 @@ def write_report(row: AttemptRow, report: TrialReport, artifacts: tuple[Artifact
     row.activity = _ACTIVITY.dump_python(report.activity, mode="json")
     row.versions, row.machine, row.notes = dict(report.versions), dict(report.machine), list(report.notes)
     row.output = _OUTPUT.dump_python(report.output, mode="json")
+    row.launch_kind = report.kind.value
     row.artifacts = [ArtifactRow(kind=a.kind, path=a.path, sha256=a.sha256, size_bytes=a.size_bytes) for a in artifacts]
     if isinstance(outcome, Measured):
         row.state = AttemptState.MEASURED.value
@@ -163,6 +164,7 @@ def report_from_row(row: AttemptRow) -> TrialReport:
     """What the worker of a finished attempt reported."""
     assert row.worker_started_at is not None
     assert row.worker_finished_at is not None
+    assert row.launch_kind is not None
     return TrialReport(
         outcome=_outcome(row),
         plan=_PLAN.validate_python(row.plan),
@@ -175,6 +177,7 @@ def report_from_row(row: AttemptRow) -> TrialReport:
         finished_at=row.worker_finished_at,
         notes=tuple(row.notes),
         output=_OUTPUT.validate_python(row.output),
+        kind=LaunchKind(row.launch_kind),
     )
 
 

@@ -34,6 +34,23 @@ def is_gone(owner: str) -> bool:
         return True
 
 
+def since_boot(owner: str) -> bool:
+    """Whether the owner was a process of this machine, or container, since the machine was started last.
+
+    Where the kernel does not tell its boot, only that it was this machine.
+    """
+    mine = this_process()
+    return _place(owner) == _place(mine) and _boot(owner) == _boot(mine)
+
+
+def _place(owner: str) -> str:
+    return owner.rpartition(":")[0].rpartition(":")[0]
+
+
+def _boot(owner: str) -> str:
+    return owner.rpartition(":")[2].partition("+")[0] if "+" in owner else ""
+
+
 def _start(pid: int) -> str:
     process = psutil.Process(pid)
     if process.status() == psutil.STATUS_ZOMBIE:

@@ -108,6 +108,7 @@ class AttemptRow(Base):
     notes: Mapped[Document] = _reported(CleanDocument)
     warnings: Mapped[Document] = _reported(CleanDocument)
     output: Mapped[Document] = _reported(CleanDocument)
+    launch_kind: Mapped[str | None] = _reported()
     failure_class: Mapped[str | None] = _reported()
     failure_phase: Mapped[str | None] = _reported()
     evidence: Mapped[Document] = _reported(CleanDocument)

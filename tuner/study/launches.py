@@ -17,7 +17,7 @@ from tuner.domain.failure_memory import next_step
 from tuner.domain.machine import gpu_memory_in_use
 from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
-from tuner.domain.trial import Cutoff, Purpose, TrialReport, TrialRequest
+from tuner.domain.trial import Cutoff, LaunchKind, Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
 from tuner.execution.base import Executor, Finished, Progressed, TrialKey
 from tuner.search.base import Proposal, Search
@@ -27,7 +27,6 @@ from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
 from tuner.study.stopping import StopSwitch, Urgency
 from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, sound, verdict_of
-from tuner.trial.starting import WARM_NOTE
 
 LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
@@ -104,7 +103,7 @@ class Means:
         owner: who holds the study's lease.
         run_root: folder of the study's run directories.
         gpus: GPUs per launch.
-        phase_limits: seconds per phase for the next launch, from the launches so far.
+        phase_limits: seconds per phase for the next launch, by its kind, from the launches so far.
         notify: gets every event.
         stop: the user's switch.
         warm: launches that search may be forked from a process with the engine's imports; those that prove never are.
@@ -116,7 +115,7 @@ class Means:
     owner: str
     run_root: Path
     gpus: int
-    phase_limits: Callable[[list[AttemptRecord]], Mapping[Phase, float]]
+    phase_limits: Callable[[list[AttemptRecord]], Mapping[LaunchKind, Mapping[Phase, float]]]
     notify: Callable[[StudyEvent], None]
     stop: StopSwitch
     warm: bool = False
@@ -265,7 +264,8 @@ class Launches:
             self._store.abandon(attempt.id)
             self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
             return
-        if isinstance(report.outcome, Failure) and WARM_NOTE in report.notes and self._may_be_the_forks(report.outcome):
+        was_warm = report.kind is LaunchKind.WARM
+        if isinstance(report.outcome, Failure) and was_warm and self._may_be_the_forks(report.outcome):
             self._launch_plainly(attempt, proposal, report.outcome)
             return
         if attempt.trial in self._failed_warm and not isinstance(report.outcome, Failure) and self._warm:
@@ -279,7 +279,7 @@ class Launches:
         if failure.failure_class in _MAY_BE_THE_FORKS:
             return True
         measured = (a for a in self._store.attempts(self._record.name) if a.state is AttemptState.MEASURED)
-        return sum(a.report is not None and WARM_NOTE in a.report.notes for a in measured) < _WARM_WORKS
+        return sum(a.was_launched(LaunchKind.WARM) for a in measured) < _WARM_WORKS
 
     def _launch_plainly(self, attempt: AttemptRecord, proposal: Proposal, failure: Failure) -> None:
         self._store.abandon(attempt.id)

@@ -17,12 +17,11 @@ from tuner.domain.measurement import Measured, MetricAt, SpreadKind
 from tuner.domain.proof import Effect, Finding
 from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import LaunchKind, Purpose
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
 from tuner.study.verdict import wanted_metrics
-from tuner.trial.starting import WARM_NOTE
 from tuner.trial.statistics import CONFIDENCE, t_quantile
 
 SIGNIFICANCE = 1 - CONFIDENCE
@@ -127,13 +126,10 @@ def _replicates(series: Sequence[AttemptRecord], attempts: Sequence[AttemptRecor
     arms = {attempt.candidate.fingerprint for attempt in series}
     groups: dict[str, list[AttemptRecord]] = {}
     for attempt in attempts:
-        if attempt.purpose is Purpose.BASELINE and attempt.candidate.fingerprint in arms and _is_plain(attempt):
+        as_here = attempt.purpose is Purpose.BASELINE and attempt.was_launched(LaunchKind.PLAIN)
+        if as_here and attempt.candidate.fingerprint in arms:
             groups.setdefault(attempt.candidate.fingerprint, []).append(attempt)
     return list(groups.values())
-
-
-def _is_plain(attempt: AttemptRecord) -> bool:
-    return attempt.report is not None and WARM_NOTE not in attempt.report.notes
 
 
 class SeriesResults:

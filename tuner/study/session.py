@@ -18,6 +18,7 @@ from tuner.domain.measurement import Metric
 from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
+from tuner.domain.trial import LaunchKind
 from tuner.engines.catalogue import catalogues, usual_port
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, StudyError, TunerError, UserError
@@ -28,7 +29,7 @@ from tuner.search.samplers import refuse_sampler
 from tuner.search.study import delete_search, open_search
 from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
-from tuner.store.owner import this_process
+from tuner.store.owner import since_boot, this_process
 from tuner.study.events import StudyEvent
 from tuner.study.given_files import refuse_unreadable
 from tuner.study.launches import LEASE_S, Means, StudyEnd
@@ -135,7 +136,7 @@ class Prepared:
 def runs_root(study: str, attempts: list[AttemptRecord]) -> Path:
     """Folder of a study's run directories: where its earlier launches are, else `$TUNER_RUNS` or `runs/` here."""
     if attempts:
-        return Path(attempts[0].run_dir).parents[1]
+        return Path(attempts[0].run_dir).absolute().parents[1]
     return Path(os.environ.get(RUNS_VARIABLE) or "runs").absolute() / study
 
 
@@ -281,10 +282,17 @@ class RunOptions:
     warm: bool = False
 
 
-def learned_limits(attempts: list[AttemptRecord]) -> Mapping[Phase, float]:
-    """Seconds per phase for the next launch, learned from the launches that were measured."""
-    good = [a.report.phase_seconds for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
-    return learn_limits(good)
+def learned_limits(attempts: list[AttemptRecord]) -> Mapping[LaunchKind, Mapping[Phase, float]]:
+    """Seconds per phase for the next launch, by its kind, learned from the launches that were measured.
+
+    Only launches since this machine was started say how long the next one may take: a machine that begins with empty
+    caches reads and compiles everything anew.
+    """
+    known = [a for a in attempts if a.state is AttemptState.MEASURED and since_boot(a.lease_owner)]
+    return {
+        kind: learn_limits([a.report.phase_seconds for a in known if a.report is not None and a.was_launched(kind)])
+        for kind in LaunchKind
+    }
 
 
 def start_study(

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import LaunchKind, Purpose
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
 from tuner.study.verdict import BASELINE_PURPOSES
-from tuner.trial.starting import WARM_NOTE
 from tuner.trial.statistics import ratio_interval
 
 _WRONG = 0.05
@@ -28,7 +27,7 @@ def warm_difference(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator
         own = [a for a in attempts if a.candidate.engine == engine]
         key = next((a.candidate.fingerprint for a in own if a.purpose in BASELINE_PURPOSES), None)
         same = [a for a in own if a.candidate.fingerprint == key]
-        warm = [a for a in same if a.report is not None and WARM_NOTE in a.report.notes]
+        warm = [a for a in same if a.was_launched(LaunchKind.WARM)]
         plain = [a for a in same if a not in warm and a.purpose in {*BASELINE_PURPOSES, Purpose.CONFIRM}]
         found = []
         for goal in space.goals:

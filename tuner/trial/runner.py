@@ -17,7 +17,7 @@ from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
-from tuner.domain.trial import KnobActivity, Outcome, TrialEvent, TrialReport, TrialRequest
+from tuner.domain.trial import KnobActivity, LaunchKind, Outcome, TrialEvent, TrialReport, TrialRequest
 from tuner.engines.activity import knob_activity, logged_settings
 from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
@@ -68,6 +68,7 @@ class _Notes:
     artifacts: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     phase: Phase = Phase.PREFLIGHT
+    kind: LaunchKind = LaunchKind.PLAIN
 
 
 class _CancelledError(Exception):
@@ -119,6 +120,7 @@ def run_trial(
         finished_at=time.time(),
         notes=tuple(notes.texts),
         output=notes.output,
+        kind=notes.kind,
     )
 
 
@@ -141,10 +143,11 @@ def _run(
         trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
         try:
             holds = [*devices.locks, *ports.locks]
-            handle, how = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
-            notes.texts.append(how)
+            started = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
         except LaunchRefused as error:
             return never_launched(error)
+        handle, notes.kind = started.server, started.kind
+        notes.texts.append(started.note)
         with handle:
             outcome = trial.measured(handle)
             notes.phase = Phase.TEARDOWN
@@ -251,11 +254,12 @@ class _Trial:
                 self.say("")
             return phase
 
+        learned = self._request.phase_limits.get(self._notes.kind)
         ready = wait_ready(
             handle,
             one_token,
             phase_seen,
-            PhaseDeadlines.of(self._request.space.budget.launch_timeout_s, self._request.phase_limits),
+            PhaseDeadlines.of(self._request.space.budget.launch_timeout_s, learned),
             is_fatal_line(self._plan.engine),
             gpus=self._gpus,
             is_cancelled=self._cancelled,

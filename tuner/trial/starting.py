@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.domain.launch import LaunchPlan
-from tuner.domain.trial import TrialRequest
+from tuner.domain.trial import LaunchKind, TrialRequest
 from tuner.engines.definition import EngineDefinition
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.hostlocks import HostLock
 from tuner.trial.process import ServerHandle, launch
 from tuner.trial.warm import ColdError, WarmParents
 
-WARM_NOTE = "launch: warm"
-_PLAIN_NOTE = "launch: plain"
-
 # One worker process, one set of parents; they end with it.
 _PARENTS = WarmParents()
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """A server that was started: how, and why not warm where that was asked for."""
+
+    server: ServerHandle
+    kind: LaunchKind
+    why_plain: str = ""
+
+    @property
+    def note(self) -> str:
+        """For the report: `launch: warm`, `launch: plain`, or `launch: plain (why)`."""
+        return f"launch: {self.kind.value}" + (f" ({self.why_plain})" if self.why_plain else "")
 
 
 def start_server(
@@ -27,11 +39,8 @@ def start_server(
     *,
     holds: Sequence[HostLock],
     gpus: GpuProbe | None,
-) -> tuple[ServerHandle, str]:
+) -> Started:
     """Start the server of a plan.
-
-    Returns:
-        The server, and a note for the report: `launch: warm`, `launch: plain`, or `launch: plain (why)`.
 
     Raises:
         LaunchRefused: if the program cannot be executed at all.
@@ -40,9 +49,9 @@ def start_server(
     # The parent's log lies beside the attempts, and may be the first file of its trial.
     run_dir.mkdir(parents=True, exist_ok=True)
     if not request.warm:
-        return launch(plan, run_dir, holds=holds, gpus=gpus), _PLAIN_NOTE
+        return Started(launch(plan, run_dir, holds=holds, gpus=gpus), LaunchKind.PLAIN)
     try:
         parent = _PARENTS.parent_for(plan, definition.warm, run_dir.parent / f"warm-{plan.engine}.log")
-        return launch(plan, run_dir, holds=holds, gpus=gpus, warm=parent), WARM_NOTE
+        return Started(launch(plan, run_dir, holds=holds, gpus=gpus, warm=parent), LaunchKind.WARM)
     except ColdError as error:
-        return launch(plan, run_dir, holds=holds, gpus=gpus), f"{_PLAIN_NOTE} ({error})"
+        return Started(launch(plan, run_dir, holds=holds, gpus=gpus), LaunchKind.PLAIN, str(error))

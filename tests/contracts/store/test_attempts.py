@@ -101,6 +101,16 @@ def test_a_finished_attempt_cannot_be_abandoned(night: Store) -> None:
     assert night.attempts("night") == [finished]
 
 
+def test_an_attempt_found_dead_days_later_lasted_as_long_as_it_was_looked_after(night: Store, clock: Clock) -> None:
+    dead, alive = opened(night, 0), opened(night, 1)
+    began = clock.now
+    clock.now += TTL / 2
+    night.abandon(alive.id)
+    clock.now += 86_400
+    night.abandon(dead.id)
+    assert [(a.trial, a.finished_at) for a in night.attempts("night")] == [(0, began + TTL), (1, began + TTL / 2)]
+
+
 def test_a_report_for_a_deleted_study_is_a_clear_error(night: Store) -> None:
     attempt = opened(night)
     night.delete_study("night")

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tuner.store.owner import is_gone, this_process
+from tuner.store.owner import is_gone, since_boot, this_process
 
 
 def test_this_process_is_not_gone() -> None:
@@ -37,6 +37,15 @@ def test_owners_on_other_machines_and_unknown_owners_may_be_alive() -> None:
     assert not is_gone(f"elsewhere:{rest}")
     assert not is_gone("somebody")
     assert not is_gone("")
+
+
+def test_owners_of_an_earlier_boot_another_machine_or_another_form_are_not_of_this_boot() -> None:
+    place, _, start = this_process().rpartition(":")
+    name = place.rpartition(":")[0]
+    assert since_boot(f"{name}:1:{start.partition('+')[0]}+1")
+    assert not since_boot(f"{name}:1:00000000+1")
+    assert not since_boot(f"elsewhere:{this_process().split(':', 1)[1]}")
+    assert not since_boot("")
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="the kernel's own count needs /proc")

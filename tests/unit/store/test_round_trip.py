@@ -17,7 +17,7 @@ from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, SpreadKind
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore
-from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
+from tuner.domain.trial import Activity, KnobActivity, LaunchKind, Purpose, TrialReport
 from tuner.secrets import is_secret_name
 from tuner.store import open_store
 from tuner.store.columns import clean_text
@@ -140,6 +140,7 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
     },
     TrialReport: {
         "outcome": st.deferred(lambda: build(Failure) | build(MeasuredInPart) | build(Measured)),
+        "kind": st.sampled_from(LaunchKind),
         "plan": maybe(st.deferred(lambda: build(LaunchPlan))),
         "phase_seconds": table(st.sampled_from(Phase), number),
         "activity": many(st.deferred(lambda: build(KnobActivity))),

@@ -7,14 +7,16 @@ and changes none. To write one: `python tests/unit/store/test_stored_schemas.py 
 from __future__ import annotations
 
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from support import records
 
 from tuner.domain.study import AttemptState, ExportRecord, StudyState
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import LaunchKind, Purpose
 from tuner.store import open_store
 from tuner.store.migrate import head
 
@@ -59,6 +61,19 @@ def test_a_stored_database_opens_with_everything_in_it(file: Path, tmp_path: Pat
     assert (failed.report, failed.state) == (records.failed_report(), AttemptState.FAILED)
     assert (abandoned.state, running.state) == (AttemptState.ABANDONED, AttemptState.RUNNING)
     assert [export.path for export in exports] == ["serve.sh"]
+
+
+def test_what_a_note_said_of_a_warm_launch_is_a_fact_of_it_now(tmp_path: Path) -> None:
+    copy = shutil.copy(STORED / "schema_0004.sqlite3", tmp_path / "tuner.db")
+    with closing(sqlite3.connect(copy)) as old:
+        old.execute("update tuner_attempt set notes = ? where trial = 0", ('["launch: warm"]',))
+        old.execute("update tuner_attempt set notes = ? where trial = 1", ('["launch: plain (a thread runs)"]',))
+        old.commit()
+    with open_store(f"sqlite:///{copy}", create=False) as store:
+        warm, plain, abandoned, running = store.attempts("night")
+    assert warm.was_launched(LaunchKind.WARM)
+    assert plain.was_launched(LaunchKind.PLAIN)
+    assert not any(a.was_launched(kind) for a in (abandoned, running) for kind in LaunchKind)
 
 
 def test_the_newest_schema_has_its_stored_database() -> None:

@@ -13,9 +13,8 @@ from tuner.domain.measurement import Measured
 from tuner.domain.proof import Finding
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import LaunchKind, Purpose
 from tuner.study.confirm import confirmation_of
-from tuner.trial.starting import WARM_NOTE
 
 SPACE = Space.model_validate(
     {"name": "toy", "model": "m", "engines": {"simulated": {}}, "knobs": {"steps": {"values": [1, 2], "flag": "--s"}}}
@@ -27,13 +26,13 @@ ROUNDS = {1: (32.1, 38.7), 2: (32.5, 46.7)}
 
 def launch(trial: int, candidate: Candidate, speed: float, **changes: object) -> AttemptRecord:
     levels = (records.level(1, speed), records.level(128, 20 * speed))
-    notes = changes.pop("notes", ())
-    report = records.measured_report(outcome=Measured(levels, simulated=True), notes=notes)
+    kind = changes.pop("kind", LaunchKind.PLAIN)
+    report = records.measured_report(outcome=Measured(levels, simulated=True), kind=kind)
     return records.attempt(trial, candidate, report, **changes)
 
 
-def study(*notes: str) -> list[AttemptRecord]:
-    found = [launch(n, BASELINE, speed, purpose=Purpose.BASELINE, notes=notes) for n, speed in enumerate(FIRST)]
+def study(first: LaunchKind = LaunchKind.PLAIN) -> list[AttemptRecord]:
+    found = [launch(n, BASELINE, speed, purpose=Purpose.BASELINE, kind=first) for n, speed in enumerate(FIRST)]
     found.append(launch(3, OTHER, 46.6))
     for block, (base, other) in ROUNDS.items():
         for candidate, speed in ((BASELINE, base), (OTHER, other)):
@@ -62,7 +61,7 @@ def test_the_baselines_first_launches_tell_the_noise_of_two_rounds_and_not_the_e
 
 
 def test_warm_launches_tell_nothing_of_plain_ones() -> None:
-    estimate, half, finding = effect_of(study(WARM_NOTE))
+    estimate, half, finding = effect_of(study(LaunchKind.WARM))
     assert estimate == pytest.approx(effect_of(study())[0])
     assert half > 1
     assert finding is Finding.NOISE

@@ -6,10 +6,16 @@ from pathlib import Path
 
 import optuna
 import pytest
+from support import records
 
+from tuner.domain.candidate import Candidate
+from tuner.domain.outcome import Phase
+from tuner.domain.study import AttemptRecord
+from tuner.domain.trial import LaunchKind
 from tuner.errors import MachineUnfit, SpecError, UserError
 from tuner.store import driver_url, open_store
-from tuner.study.session import RunOptions, StartOptions, prepare_start, start_study
+from tuner.store.owner import this_process
+from tuner.study.session import RunOptions, StartOptions, learned_limits, prepare_start, runs_root, start_study
 from tuner.study.stopping import StopSwitch
 
 SPACE = """\
@@ -109,3 +115,28 @@ def test_files_that_a_study_needs_later_are_looked_at_before_it_begins(
     assert said in warning
     given.write_text('{"question": "Who?", "answer": "I", "prompt": "Who?"}\n', encoding="utf-8")
     assert prepare_start(options).warnings == ()
+
+
+def launched(trial: int, kind: LaunchKind, weights_s: float, owner: str | None = None) -> AttemptRecord:
+    report = records.measured_report(kind=kind, phase_seconds={Phase.WEIGHTS: weights_s})
+    return records.attempt(trial, Candidate("simulated", {}), report, lease_owner=owner or this_process())
+
+
+def test_a_launch_may_take_as_long_as_its_own_kind_did() -> None:
+    warm = [launched(n, LaunchKind.WARM, 5.0) for n in range(4)]
+    assert learned_limits(warm)[LaunchKind.PLAIN] == {}
+    limits = learned_limits(warm + [launched(n, LaunchKind.PLAIN, 50.0) for n in range(4, 8)])
+    assert limits == {LaunchKind.WARM: {Phase.WEIGHTS: 55.0}, LaunchKind.PLAIN: {Phase.WEIGHTS: 145.0}}
+
+
+def test_what_launches_took_before_the_machine_was_started_anew_says_nothing_of_empty_caches() -> None:
+    earlier = this_process().rpartition(":")[0] + ":00000000+1"
+    assert learned_limits([launched(n, LaunchKind.PLAIN, 5.0, earlier) for n in range(4)])[LaunchKind.PLAIN] == {}
+
+
+def test_a_study_that_names_its_folder_from_where_it_was_started_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    earlier = records.attempt(0, Candidate("simulated", {}), run_dir="runs/night/trial-0000/attempt-1")
+    assert runs_root("night", [earlier]) == tmp_path / "runs" / "night"

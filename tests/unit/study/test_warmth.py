@@ -12,7 +12,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import LaunchKind, Purpose
 from tuner.domain.warnings import WarningCode
 from tuner.study.warmth import warm_difference
 
@@ -23,18 +23,20 @@ BASELINE, OTHER = Candidate("simulated", {"steps": 1}), Candidate("simulated", {
 NOISE = 0.01
 
 
-def launch(trial: int, purpose: Purpose, single: float, note: str, candidate: Candidate = BASELINE) -> AttemptRecord:
+def launch(
+    trial: int, purpose: Purpose, single: float, kind: LaunchKind, candidate: Candidate = BASELINE
+) -> AttemptRecord:
     levels = (records.level(1, single), records.level(128, 20 * single))
     report = records.measured_report(outcome=Measured(levels, simulated=True))
-    return records.attempt(trial, candidate, replace(report, notes=(note,)), purpose=purpose)
+    return records.attempt(trial, candidate, replace(report, kind=kind), purpose=purpose)
 
 
-def study(effect: float, seed: int, *, searched: str = "launch: warm") -> list[AttemptRecord]:
+def study(effect: float, seed: int, *, searched: LaunchKind = LaunchKind.WARM) -> list[AttemptRecord]:
     """Four launches of a baseline in the search, three in the confirmation; being warm changes speeds by `effect`."""
     chance = random.Random(seed)
     speeds = [100 * (1 + chance.gauss(0, NOISE)) for _ in range(7)]
     first = [launch(n, Purpose.BASELINE, speed * (1 + effect), searched) for n, speed in enumerate(speeds[:4])]
-    later = [launch(n, Purpose.CONFIRM, speed, "launch: plain") for n, speed in enumerate(speeds[4:], start=4)]
+    later = [launch(n, Purpose.CONFIRM, speed, LaunchKind.PLAIN) for n, speed in enumerate(speeds[4:], start=4)]
     return first + later
 
 
@@ -57,10 +59,10 @@ def test_a_true_difference_is_found_and_no_difference_seldom_told() -> None:
 
 
 def test_launches_that_fell_back_to_plain_ones_are_no_warm_launches() -> None:
-    assert not list(warm_difference(SPACE, study(-0.10, seed=1, searched="launch: plain (a thread runs)")))
+    assert not list(warm_difference(SPACE, study(-0.10, seed=1, searched=LaunchKind.PLAIN)))
 
 
 def test_a_finalist_that_was_chosen_for_its_luck_accuses_nobody() -> None:
-    lucky = [launch(n, Purpose.SEARCH, 120.0 + n / 10, "launch: warm", OTHER) for n in range(10, 13)]
-    honest = [launch(n, Purpose.CONFIRM, 100.0 + n / 10, "launch: plain", OTHER) for n in range(13, 16)]
+    lucky = [launch(n, Purpose.SEARCH, 120.0 + n / 10, LaunchKind.WARM, OTHER) for n in range(10, 13)]
+    honest = [launch(n, Purpose.CONFIRM, 100.0 + n / 10, LaunchKind.PLAIN, OTHER) for n in range(13, 16)]
     assert not list(warm_difference(SPACE, study(0.0, seed=3) + lucky + honest))
