@@ -80,7 +80,7 @@ def test_the_report_draws_and_tabulates_rates(folder: Path) -> None:
     assert "| baseline |" in text
     assert " | 12 req/s | " in text
     rows = list(csv.DictReader(io.StringIO(tuner(folder, "study", "report", "night", "--format", "csv").stdout)))
-    assert {(row["level"], row["rate"]) for row in rows} == {("1.0", ""), ("", "2.0"), ("", "12.0")}
+    assert {(row["level"], row["rate"]) for row in rows} == {("1", ""), ("", "2.0"), ("", "12.0")}
     tuner(folder, "study", "report", "night", "-o", "r.parquet")
     assert len(pd.read_parquet(folder / "r.parquet").query("rate == 12")) > 0
 

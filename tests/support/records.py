@@ -107,6 +107,23 @@ def level(concurrency: int, tok_s: float, half_width: float = 1.0) -> LevelResul
     )
 
 
+def at_rate(rate: float, ttft_ms: float, tok_s: float = 640.0) -> LevelResult:
+    """One valid rate of arrivals with a throughput and a latency."""
+    load = LoadPoint(rate=rate)
+    return LevelResult(
+        load=load,
+        asked=60,
+        completed=60,
+        errors={},
+        measurements=(
+            Measurement(Metric.OUTPUT_TOK_S, load, repeats=(tok_s,), center=tok_s, samples=60),
+            Measurement(Metric.TTFT_P99_MS, load, repeats=(ttft_ms,), center=ttft_ms, samples=60),
+        ),
+        duration_s=30.0,
+        in_flight=9,
+    )
+
+
 def measured_report(single: float = 90.0, loaded: float = 2320.0, **changes: object) -> TrialReport:
     """A launch that was measured at two levels."""
     fields: dict[str, object] = {

@@ -76,7 +76,8 @@ def write_parquet(levels: Sequence[LevelResult], path: Path) -> None:
     """The rows as a parquet file."""
     import pandas as pd
 
-    pd.DataFrame(rows(levels), columns=list(COLUMNS)).to_parquet(path, index=False)
+    frame = pd.DataFrame(rows(levels), columns=list(COLUMNS))
+    frame.astype({"level": "Int64", "in_flight": "Int64"}).to_parquet(path, index=False)
 
 
 def write_plot(levels: Sequence[LevelResult], path: Path, title: str) -> None:

@@ -162,7 +162,8 @@ def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
                 }
                 for row in level.measurements
             ]
-    return pd.DataFrame(rows, columns=None if rows else list(COLUMNS))
+    frame = pd.DataFrame(rows, columns=None if rows else list(COLUMNS))
+    return frame.astype({"level": "Int64"})  # whole numbers, though rates have none
 
 
 def _text(value: object) -> str | None:

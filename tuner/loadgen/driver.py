@@ -183,7 +183,7 @@ class Driver:
         self._clocks[connection.slot] = _Clock(exchange.sent_at)
 
     async def _reopen_and_send(self, old: Connection, exchange: Exchange, scheduled_at: float | None) -> None:
-        self._reconnects += 1
+        self._reconnects += old.was_open  # an open loop opens more connections when it needs them
         self._clocks[old.slot] = _Clock(perf_counter())
         try:
             connection = await self._open(old.slot)

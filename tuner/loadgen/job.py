@@ -165,7 +165,7 @@ class LoadResult:
         lag_ms: 99th percentile of the event loop's lateness in the worst process.
         pieces: stream pieces received.
         in_flight_max: most requests in flight at once.
-        reconnects: connections that had to be opened within the timed part.
+        reconnects: connections that had to be opened again within the timed part.
         unsent: requests never sent because the job ended early.
         stall: set when token progress ended.
         dead: set when the server refused connections, in words.

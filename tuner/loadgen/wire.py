@@ -132,6 +132,11 @@ class Connection(asyncio.Protocol):
         """False once the server or we closed it."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def was_open(self) -> bool:
+        """True once it was connected, whatever became of it."""
+        return self._transport is not None
+
     def send(self, request: bytes, exchange: Exchange) -> None:
         """Start an exchange.
 

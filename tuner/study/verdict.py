@@ -14,6 +14,10 @@ from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import Purpose, TrialReport
 from tuner.errors import InternalError
 from tuner.search.base import Infeasible, Partial, Scored, Verdict
+from tuner.trial.statistics import CONFIDENCE, t_quantile
+
+_NORMAL = 1.96
+"""Half-width of a normal 95 % interval in standard errors."""
 
 BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 
@@ -53,10 +57,14 @@ def violations(limits: Sequence[Limit], measured: Measured, baseline: Mapping[Me
 
 
 def _standard_error(row: Measurement | None) -> float | None:
-    """Standard error from a 95 % interval (its half-width over 1.96), in the metric's unit."""
-    if row is None or row.low is None or row.high is None:
+    """Standard error from a 95 % interval of the logarithm, in the metric's unit; None without an interval.
+
+    Half the width over Student's factor for as many repeats: that of two is 12.7, and says nothing about their scatter.
+    """
+    if row is None or row.low is None or row.high is None or row.low <= 0:
         return None
-    return (row.high - row.low) / (2 * 1.96)
+    factor = t_quantile(0.5 + CONFIDENCE / 2, len(row.repeats) - 1) if len(row.repeats) > 1 else _NORMAL
+    return row.center * math.log(row.high / row.low) / (2 * factor)
 
 
 def _rows(measured: Measured) -> Mapping[MetricAt, Measurement]:

@@ -79,7 +79,7 @@ class LevelProgress:
         total: requests of this part.
         in_flight: requests in flight.
         pieces: stream pieces received in this part (about one per token).
-        elapsed_s: seconds since this part began.
+        elapsed_s: the server's seconds since this part began.
     """
 
     stage: Stage

@@ -218,7 +218,7 @@ class _Measurer:
                         total=job.requests,
                         in_flight=progress.in_flight,
                         pieces=progress.pieces,
-                        elapsed_s=progress.elapsed_s,
+                        elapsed_s=progress.elapsed_s * self.time_scale,
                     )
                 )
 

@@ -178,6 +178,7 @@ class TestOpenLoop:
             rate_seconds=0.5,
         )
         assert rate.valid
+        assert WarningCode.RECONNECTED.value not in rate.warnings
         assert rate.asked == rate.in_flight == 100  # all in flight at once: none waited for another one's connection
 
     def test_a_request_that_leaves_late_is_late_from_its_scheduled_instant(self, tmp_path: Path) -> None:

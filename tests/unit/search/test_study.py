@@ -285,11 +285,11 @@ def test_without_a_model_nothing_is_cut_short() -> None:
     assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
-def searched_until_clear(search: Search) -> None:
+def searched_until_clear(search: Search, second: float = 2000, per_step: float = 50) -> None:
     for _ in range(26):
         proposal = search.ask()
         steps = float(proposal.candidate.values["steps"] or 0)
-        search.tell(proposal.trial, Scored((60 + 3 * steps, 2000 + 50 * steps), seconds=180))
+        search.tell(proposal.trial, Scored((60 + 3 * steps, second + per_step * steps), seconds=180))
 
 
 def test_only_what_is_beaten_beyond_noise_is_cut_short() -> None:
@@ -302,6 +302,16 @@ def test_only_what_is_beaten_beyond_noise_is_cut_short() -> None:
     assert 63 < bound.value < 84
     rival = search.explain(cutoff.rival).candidate
     assert float(rival.values["steps"] or 0) > 1
+
+
+def test_what_is_beaten_at_its_levels_is_not_measured_at_its_rates() -> None:
+    goals = [{"level": 1}, {"metric": "ttft_p99_ms", "rate": 5}]
+    arrivals = space(KNOBS, workload={"levels": [1], "rates": [5]}, objectives=goals)
+    search = opened(of=arrivals)
+    searched_until_clear(search, 400, -10)
+    search.enqueue(candidate(arrivals, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
+    (cutoff,) = search.cutoffs(search.ask().trial, arrivals.workload.loads)
+    assert [bound.at for bound in cutoff.bounds] == [MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))]
 
 
 def test_a_candidate_that_may_still_win_under_load_is_measured_there() -> None:
