@@ -30,9 +30,21 @@ def document(folder: Path, *arguments: str) -> Any:
 def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     (tmp_path / "tiny.yaml").write_text(SPACE)
     tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
-    assert document(tmp_path, "study", "confirm", "night", "--dry-run")["rounds"] == 0
+    asked = ("study", "confirm", "night", "--top", "1", "--launches", "3")
+    dry = document(tmp_path, *asked, "--dry-run")
+    assert dry["rounds"] == 0
+    (stage,) = dry["planned"]["stages"]
+    assert [(arm["role"], arm["launches"]) for arm in stage["arms"]] == [("baseline", 3), ("finalist", 3)]
+    assert dry["planned"]["launches"] == 6
+    assert dry["planned"]["seconds"] > 0
+    shown = tuner(tmp_path, *asked, "--dry-run").stdout
+    assert ", ".join(stage["arms"][1]["changes"]) in shown.replace("=on", "")
+    assert "at most 6 launches, about" in shown
 
-    found = document(tmp_path, "study", "confirm", "night", "--top", "1", "--launches", "3")
+    found = document(tmp_path, *asked)
+    assert found["planned"] is None
+    named = [{"engine": arm["engine"], "settings": arm["settings"]} for arm in found["arms"]]
+    assert [arm["candidate"] for arm in stage["arms"]] == named
     assert found["simulated"] is True
     assert found["rounds"] == 3
     assert [arm["launches"] for arm in found["arms"]] == [3, 3]
@@ -46,7 +58,13 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
         for row in document(tmp_path, "study", "trials", "night")["trials"]
         if set(row["changes"]) == {"all_reduce", "ignored"}
     )
-    apart = document(tmp_path, "study", "ablate", "night", "--trial", str(both), "--launches", "2")
+    take_apart = ("study", "ablate", "night", "--trial", str(both), "--launches", "2")
+    planned = document(tmp_path, *take_apart, "--dry-run")["planned"]
+    assert {"baseline", "winner", "without all_reduce"} <= {arm["role"] for arm in planned["stages"][0]["arms"]}
+    shown = tuner(tmp_path, *take_apart, "--dry-run").stdout
+    assert "what loses nothing dropped" in shown
+
+    apart = document(tmp_path, *take_apart)
     assert apart["complete"]
     assert {row["setting"] for row in apart["rows"] if row["kind"] == "leave one out"} == {"all_reduce", "ignored"}
     inert = next(row for row in apart["rows"] if row["setting"] == "ignored")

@@ -10,20 +10,27 @@ from rich.table import Table
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import out, print_json
 from tuner.cli.wording import number
+from tuner.errors import StudyError
 
 if TYPE_CHECKING:
     from tuner.domain.study import AttemptRecord
     from tuner.search.base import Search
 
 
-def _search(name: str, storage: str | None) -> tuple[Search, list[AttemptRecord]]:
-    """The search of a stored study, opened to be asked, not to go on; and the study's launches."""
+def search_of(name: str, storage: str | None) -> tuple[Search, list[AttemptRecord]]:
+    """The search of a stored study, opened to be asked, not to go on; and the study's launches.
+
+    Raises:
+        StudyError: no such study, or it has launched nothing: opening its search would begin it.
+    """
     from tuner.search.study import open_search
     from tuner.store import default_url, driver_url, open_store
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
+    if not attempts:
+        raise StudyError(f"{name} has launched nothing yet", hint=f"tuner study resume {name}")
     search = open_search(
         record.space,
         storage_url=driver_url(storage or default_url()),
@@ -46,7 +53,7 @@ def importance(
     """
     from tuner.study.silence import never_active
 
-    search, attempts = _search(name, storage)
+    search, attempts = search_of(name, storage)
     silent = never_active(attempts)
     rows = [row for row in search.importance() if (row.engine, row.knob) not in silent]
     if as_json:
@@ -81,7 +88,7 @@ def explain(
     as_json: JsonOption = False,
 ) -> None:
     """Why a trial was proposed: what was expected of it, how likely it was to fail, what it would teach."""
-    found = _search(name, storage)[0].explain(trial)
+    found = search_of(name, storage)[0].explain(trial)
     if as_json:
         predictions = [
             {"objective": p.objective, "center": p.center, "low": p.low, "high": p.high} for p in found.predictions

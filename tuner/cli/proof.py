@@ -54,23 +54,28 @@ def confirm(
     A confirmation that was begun goes on; more --launches than before add rounds to it.
     """
     from tuner.cli import proof_view
+    from tuner.cli.insight import search_of
     from tuner.store import open_store
-    from tuner.study.confirm import Extent, confirmation_of
+    from tuner.study.confirm import ConfirmAgenda, Extent, confirmation_of
     from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
         record = store.study(name)
         extent = Extent(top, _rounds(record, launches), len(record.space.engines))
+        planned = None
         if dry_run:
-            console().print(f"at most {extent.launches} launches", markup=False)
+            search, attempts = search_of(name, storage)
+            agenda = ConfirmAgenda(
+                record, search=search, baselines=baselines_of(attempts), extent=lambda _attempts: extent
+            )
+            planned = agenda.planned(attempts)
         else:
             prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
             _launch(prepared, store, ray_address, storage, extent.launches, lambda c: c.confirm(extent))
         attempts = store.attempts(name)
-        proof_view.print_confirmation(
-            record, confirmation_of(record.space, attempts, baselines_of(attempts)), as_json=as_json
-        )
+        found = confirmation_of(record.space, attempts, baselines_of(attempts))
+        proof_view.print_confirmation(record, found, planned, as_json=as_json)
 
 
 def ablate(
@@ -105,12 +110,12 @@ def ablate(
         plan = AblationPlan(
             record, baseline=baseline, winner=winner, rounds=_rounds(record, launches), attempts=attempts
         )
-        if dry_run:
-            console().print(f"{winner}\nat most {plan.launches} launches", markup=False)
-        else:
+        planned = plan.planned(attempts)
+        if not dry_run:
             prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
-            _launch(prepared, store, ray_address, storage, plan.launches, lambda c: c.ablate(plan))
-        proof_view.print_ablation(record, plan.result(store.attempts(name)), as_json=as_json)
+            _launch(prepared, store, ray_address, storage, planned.launches, lambda c: c.ablate(plan))
+        found = plan.result(store.attempts(name))
+        proof_view.print_ablation(record, found, planned if dry_run else None, as_json=as_json)
 
 
 def compare(name: _NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:

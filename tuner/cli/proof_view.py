@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from rich.table import Table
 
 from tuner.cli.output import out, print_json
+from tuner.cli.planned_view import candidate_document, changes_document, planned_document, print_planned
 from tuner.cli.wording import SIMULATED, changes, number
-from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import StudyRecord
-from tuner.domain.values import Value, chance, spell
+from tuner.domain.values import chance, spell
+from tuner.study.planned import Planned
 
 _STYLES = {Finding.FASTER: "green", Finding.SLOWER: "red"}
 
@@ -47,20 +48,12 @@ def _value_document(label: str, value: Estimate | None) -> dict[str, Any]:
     }
 
 
-def _candidate_document(candidate: Candidate) -> dict[str, Any]:
-    return {"engine": candidate.engine, "settings": dict(candidate.values)}
-
-
-def _changes_document(pairs: Mapping[str, tuple[Value, Value]]) -> dict[str, Any]:
-    return {name: {"from": before, "to": after} for name, (before, after) in pairs.items()}
-
-
 def _arm_document(space: Space, arm: ArmResult) -> dict[str, Any]:
     return {
         "trial": arm.trial,
         "trials": list(arm.trials),
-        **_candidate_document(arm.candidate),
-        "changes": _changes_document(arm.changes),
+        **candidate_document(arm.candidate),
+        "changes": changes_document(arm.changes),
         "is_baseline": arm.is_baseline,
         "launches": arm.launches,
         "failures": arm.failures,
@@ -71,11 +64,18 @@ def _arm_document(space: Space, arm: ArmResult) -> dict[str, Any]:
     }
 
 
-def confirmation_document(record: StudyRecord, found: Confirmation | None) -> dict[str, Any]:
+def confirmation_document(
+    record: StudyRecord, found: Confirmation | None, planned: Planned | None = None
+) -> dict[str, Any]:
     """Keys: see docs/json.md; `rounds` is 0 and `arms` empty when nothing was confirmed."""
     if found is None:
         nothing = {"rounds": 0, "asked": record.space.budget.smallest_gain, "arms": [], "chosen": None, "engines": []}
-        return {"study": record.name, "simulated": record.simulated, **nothing}
+        return {
+            "study": record.name,
+            "simulated": record.simulated,
+            **nothing,
+            "planned": planned_document(planned),
+        }
     return {
         "study": record.name,
         "simulated": found.simulated,
@@ -92,35 +92,37 @@ def confirmation_document(record: StudyRecord, found: Confirmation | None) -> di
             }
             for one in found.engines
         ],
+        "planned": planned_document(planned),
     }
 
 
 def _row_document(row: AblationRow) -> dict[str, Any]:
     return {
         "setting": row.setting,
-        "values": _changes_document(row.values),
+        "values": changes_document(row.values),
         "kind": row.kind.value,
-        "without": None if row.without is None else _candidate_document(row.without),
-        "with": _candidate_document(row.with_it),
+        "without": None if row.without is None else candidate_document(row.without),
+        "with": candidate_document(row.with_it),
         "effects": [_effect_document(effect) for effect in row.effects],
         "kept": row.kept,
         "note": row.note,
     }
 
 
-def ablation_document(record: StudyRecord, found: Ablation) -> dict[str, Any]:
+def ablation_document(record: StudyRecord, found: Ablation, planned: Planned | None = None) -> dict[str, Any]:
     """Keys: see docs/json.md."""
     return {
         "study": record.name,
         "simulated": found.simulated,
         "complete": found.complete,
         "rounds": found.rounds,
-        "baseline": _candidate_document(found.baseline),
-        "winner": _candidate_document(found.winner),
+        "baseline": candidate_document(found.baseline),
+        "winner": candidate_document(found.winner),
         "total": [_effect_document(effect) for effect in found.total],
         "rows": [_row_document(row) for row in found.rows],
-        "minimal": _candidate_document(found.minimal),
+        "minimal": candidate_document(found.minimal),
         "minimal_effects": [_effect_document(effect) for effect in found.minimal_effects],
+        "planned": planned_document(planned),
     }
 
 
@@ -170,13 +172,17 @@ def _notes(found: Confirmation) -> str:
     return "; ".join(said)
 
 
-def print_confirmation(record: StudyRecord, found: Confirmation | None, *, as_json: bool) -> None:
-    """Baseline and finalists with what their launches show."""
+def print_confirmation(
+    record: StudyRecord, found: Confirmation | None, planned: Planned | None = None, *, as_json: bool
+) -> None:
+    """Baseline and finalists with what their launches show, after what is planned where that was asked for."""
     if as_json:
-        print_json(confirmation_document(record, found))
+        print_json(confirmation_document(record, found, planned))
         return
+    if planned is not None:
+        print_planned(record, planned)
     if found is None:
-        out().print("nothing was confirmed")
+        out().print("nothing was confirmed yet" if planned is not None else "nothing was confirmed")
         return
     goals = record.space.goals
     table = Table(box=None, header_style="bold", pad_edge=False)
@@ -238,11 +244,15 @@ def print_engines(record: StudyRecord, found: Confirmation, *, as_json: bool) ->
     out().print(table)
 
 
-def print_ablation(record: StudyRecord, found: Ablation, *, as_json: bool) -> None:
-    """Setting → what it adds on each objective, and the minimal configuration."""
+def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None = None, *, as_json: bool) -> None:
+    """Setting → what it adds on each objective, and the minimal configuration; before it what is planned."""
     if as_json:
-        print_json(ablation_document(record, found))
+        print_json(ablation_document(record, found, planned))
         return
+    if planned is not None:
+        print_planned(record, planned)
+        if not found.rounds:
+            return
     for kind, title in (
         (AblationKind.LEAVE_ONE_OUT, "each setting alone taken out of the winner: what it adds there"),
         (AblationKind.ADD_ONE_IN, "put into the baseline one by one: what each adds to those above it"),

@@ -77,7 +77,7 @@ def start(
     timeout: TimeoutOption = None,
     gpu_hours: GpuHoursOption = None,
     stop_below: StopBelowOption = None,
-    seed: Annotated[int, typer.Option(help="Seed of proposals and prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of proposals and prompts.")] = 0,
     model: Annotated[str | None, typer.Option(help="Model path or name instead of the space's.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(help="Only this engine of the space; may be repeated. [default: all]")

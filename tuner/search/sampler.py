@@ -14,6 +14,7 @@ from tuner.search.goal import Aims
 from tuner.search.history import Observation
 from tuner.search.notebook import ENGINE, Notebook
 from tuner.search.proposer import Choice, Proposer
+from tuner.search.samplers import SEEDS
 
 
 class TunerSampler(BaseSampler):
@@ -41,7 +42,7 @@ class TunerSampler(BaseSampler):
             engine: Proposer(lattice, seed=seed, aims=aims, hints=(hints or {}).get(engine, ()))
             for engine, lattice in notebook.lattices.items()
         }
-        self._unforeseen = RandomSampler(seed=seed)
+        self._unforeseen = RandomSampler(seed=seed % SEEDS)
         self.choices: dict[int, Choice] = {}
         """Trial number → what was chosen for it and why; of trials sampled by this object only."""
 

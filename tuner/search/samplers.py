@@ -106,6 +106,10 @@ def refuse_sampler(name: str, *, objectives: int) -> None:
         raise UserError(f"the sampler {name} needs the package {package}", hint=f"install it: pip install {install}")
 
 
+SEEDS = 2**32
+"""So many seeds Optuna's samplers tell apart; ours may be larger."""
+
+
 def optuna_sampler(name: str, *, seed: int, distributions: Distributions, objectives: int) -> BaseSampler:
     """One of Optuna's own samplers by name.
 
@@ -113,4 +117,4 @@ def optuna_sampler(name: str, *, seed: int, distributions: Distributions, object
         UserError: see `refuse_sampler`; or this sampler cannot lay out the space.
     """
     refuse_sampler(name, objectives=objectives)
-    return OPTUNA_SAMPLERS[name](seed, distributions)
+    return OPTUNA_SAMPLERS[name](seed % SEEDS, distributions)

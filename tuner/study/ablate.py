@@ -19,6 +19,7 @@ from tuner.domain.values import Value, same
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import holm
 from tuner.study.launches import Done
+from tuner.study.planned import Planned, PlannedArm, PlannedStage, Planner
 from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_block, rounds_begun
 from tuner.study.settings import Setting, mixed, settings_between
 from tuner.study.silence import inactive_knobs
@@ -71,12 +72,6 @@ class AblationPlan:
         # The ends are launched in the second stage as well.
         return plan(max(1, min(rounds_begun(series, c) for c in between or arms)))
 
-    @property
-    def launches(self) -> int:
-        """Launches at most, without retries: two stages with both ends, and the reduced winner in the second."""
-        first = 2 + len({s.without.fingerprint for s in self._settings if s.without is not None})
-        return self._rounds * (first + len(self._settings) + 2)
-
     def series(self, attempts: Sequence[AttemptRecord]) -> list[AttemptRecord]:
         """Its launches: the rounds in which every configuration lies between baseline and winner."""
         rounds: dict[int, list[AttemptRecord]] = {}
@@ -103,20 +98,67 @@ class AblationPlan:
         kept = self._kept(earlier)
         if not kept:
             return Done(_NOTHING)
+        left = self._second_stage(earlier, kept)
+        if not left:
+            return Done("every setting was measured")
+        return _distinct([self._baseline, self._winner, self._with(self._valid(kept)), *(c for c, _ in left)])
+
+    def _second_stage(self, earlier: Sequence[AttemptRecord], kept: Sequence[Setting]) -> list[tuple[Candidate, int]]:
+        """Configurations, and how many launches of each the second stage still wants."""
+        left = self._left(earlier, [after for _, _, after in self._steps(kept)])
         minimal = self._with(self._valid(kept))
-        due = self._due(earlier, [after for _, _, after in self._steps(kept)])
-        if not _same(minimal, self._winner):
-            # Measured again, even where the first stage had it: it was chosen by what it showed there.
-            again = [a for a in earlier if in_block(a) > self._stage_end(earlier)]
-            due += self._due(again, [minimal])
-        return _distinct([self._baseline, self._winner, minimal, *due]) if due else Done("every setting was measured")
+        if _same(minimal, self._winner):
+            return left
+        # Measured again, even where the first stage had it: it was chosen by what it showed there.
+        again = [a for a in earlier if in_block(a) > self._stage_end(earlier)]
+        return [*self._left(again, [minimal]), *(pair for pair in left if not _same(pair[0], minimal))]
+
+    def planned(self, attempts: Sequence[AttemptRecord]) -> Planned:
+        """What would still be launched, at most; both ends are launched in every round of both stages."""
+        series, planner = self.series(attempts), Planner(attempts, {self._winner.engine: self._baseline})
+
+        def stage(title: str, rounds: int, arms: Iterable[PlannedArm]) -> PlannedStage:
+            ends = (("baseline", self._baseline), ("winner", self._winner))
+            return PlannedStage(title, (*(planner.arm(role, end, rounds) for role, end in ends), *arms))
+
+        if due := self._left(series, self._first_stage()):
+            ends = {self._baseline.fingerprint, self._winner.fingerprint}
+            alone = {s.without.fingerprint: s.name for s in self._settings if s.without is not None}
+            between = [(c, n) for c, n in due if c.fingerprint not in ends]
+            out = [planner.arm(f"without {alone[c.fingerprint]}", c, n) for c, n in between]
+            stages = [stage("each setting alone taken out of the winner", max(n for _, n in due), out)]
+            count = len(self._acting())
+            # A single setting is either the whole winner, or nothing.
+            if count and len(self._settings) > 1:
+                rest = planner.unknown("what is left of the winner", self._winner.engine, self._rounds)
+                role = "its settings put into the baseline one by one, the most telling first"
+                built = [planner.unknown(role, self._winner.engine, self._rounds * (count - 1))] if count > 1 else []
+                stages.append(stage("what loses nothing dropped", self._rounds, [rest, *built]))
+            return Planned(tuple(stages))
+        kept = self._kept(series)
+        left = self._second_stage(series, kept)
+        if not left:
+            return Planned((), "every setting was measured" if kept else _NOTHING)
+        rounds, minimal = max(n for _, n in left), self._with(self._valid(kept))
+        reduced = [] if _same(minimal, self._winner) else [planner.arm("what is left of the winner", minimal, rounds)]
+        names = {after.fingerprint: setting.name for setting, _, after in self._steps(kept)}
+        known = {arm.fingerprint for arm in (self._baseline, self._winner, minimal)}
+        built = [
+            planner.arm(f"with {names[c.fingerprint]} on top", c, n) for c, n in left if c.fingerprint not in known
+        ]
+        return Planned((stage("what loses nothing dropped", rounds, [*reduced, *built]),))
 
     def _first_stage(self) -> list[Candidate]:
         alone = [s.without for s in self._settings if s.without is not None and not self._is_inactive(s)]
         return _distinct([self._baseline, self._winner, *alone])
 
     def _due(self, earlier: Sequence[AttemptRecord], arms: Iterable[Candidate]) -> list[Candidate]:
-        return [c for c in arms if rounds_begun(earlier, c) < self._rounds and not _failed(earlier, c)]
+        return [candidate for candidate, _ in self._left(earlier, arms)]
+
+    def _left(self, earlier: Sequence[AttemptRecord], arms: Iterable[Candidate]) -> list[tuple[Candidate, int]]:
+        """Configurations that want more launches, and how many."""
+        wanted = ((c, self._rounds - rounds_begun(earlier, c)) for c in arms if not _failed(earlier, c))
+        return [(candidate, count) for candidate, count in wanted if count > 0]
 
     def _stage_end(self, series: Sequence[AttemptRecord]) -> int:
         """The block with which the first stage was complete: what was dropped is decided by launches up to it."""

@@ -15,6 +15,7 @@ from tuner.domain.trial import Purpose
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import holm
 from tuner.study.launches import Done
+from tuner.study.planned import Planned, PlannedStage, Planner
 from tuner.study.series import Rotation, SeriesResults, failed_for_good, rounds_begun
 from tuner.study.stopping import Spent, spent_reason
 
@@ -133,6 +134,27 @@ class ConfirmAgenda:
             return self._arms(earlier, finalists, rounds, attempts)
 
         return self._rotation.next(attempts, series, in_hand, arms_for, self._out_of_time(attempts))
+
+    def planned(self, attempts: list[AttemptRecord]) -> Planned:
+        """What would be launched if nothing decided earlier; a confirmation that was begun goes on."""
+        series = [] if _is_over(attempts) else series_of(attempts)
+        extent = self._extent_of(attempts)
+        finalists = [] if extent is None else self._finalists(series, attempts, extent)
+        if extent is None or not finalists:
+            return Planned((), "no candidate is expected to be better than the baseline")
+        failed = failed_for_good(series)
+        left = {
+            c.fingerprint: max(0, extent.rounds - rounds_begun(series, c))
+            for c in finalists
+            if c.fingerprint not in failed
+        }
+        # The baselines are launched in every round.
+        rounds = max(left.values(), default=0)
+        planner = Planner(attempts, self._baselines)
+        arms = [planner.arm("baseline", baseline, rounds) for baseline in self._baselines.values()]
+        arms += [planner.arm("finalist", c, left[c.fingerprint]) for c in finalists if left.get(c.fingerprint)]
+        why = "" if rounds else "every finalist had its launches" if left else "every finalist failed"
+        return Planned((PlannedStage("baseline and finalists, interleaved", tuple(arms)),) if rounds else (), why)
 
     def _finalists(
         self, series: Sequence[AttemptRecord], attempts: Sequence[AttemptRecord], extent: Extent

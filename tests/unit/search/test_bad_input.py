@@ -42,6 +42,17 @@ def rising(turn: int) -> Verdict:
     return Scored((50.0 + turn, 2000.0 - turn), seconds=100)
 
 
+@pytest.mark.parametrize("sampler", ["tuner", "tpe", "qmc"])
+def test_a_seed_may_be_as_large_as_one_likes(sampler: str) -> None:
+    asked = []
+    for seed in (7, 2**40 + 7):
+        of = space({"a": {"int": {"low": 1, "high": 1000}, "flag": "--a"}})
+        baselines = {ENGINE: candidate(of, {"a": 1})}
+        search = open_search(of, storage_url=None, study_name="s", baselines=baselines, seed=seed, sampler=sampler)
+        asked.append(run(search, rising, 4))
+    assert all(len(set(names)) > 1 for names in asked)
+
+
 def test_a_space_with_one_point_is_launched_once_and_then_done() -> None:
     one = space({"a": {"values": ["x"], "flag": "--a"}})
     search = opened(one, {"a": "x"})
