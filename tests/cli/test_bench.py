@@ -135,7 +135,7 @@ def test_on_a_terminal_levels_appear_as_they_are_measured() -> None:
         assert process.wait(60) == 0
     # Drawn while C=4 ran: the table with the row of C=1, then the line of progress.
     drawn = seen.decode()
-    assert drawn.index("│ C=1") < drawn.rindex("level C=4 run 1")
+    assert drawn.index("│ C=1") < drawn.rindex("C=4 run 1")
 
 
 def test_an_interrupt_ends_it_and_its_load_processes() -> None:

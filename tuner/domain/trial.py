@@ -112,7 +112,7 @@ class TrialEvent:
     Attributes:
         at: seconds since the epoch.
         phase: where the trial is.
-        text: one short line, e.g. `C=32 repeat 1: 40 of 64 requests, 1203 tok/s`.
+        text: one short line, e.g. `C=32 run 1: 40/64 requests, 1203 tok/s`.
     """
 
     at: float

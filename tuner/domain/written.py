@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic.config import JsonDict
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric, MetricAt
+
+_ONE_LOAD: JsonDict = {"oneOf": [{"required": ["level"]}, {"required": ["rate"]}]}
 
 
 class WrittenAt(BaseModel):
@@ -19,7 +22,7 @@ class WrittenAt(BaseModel):
         rate: arrivals per second, whether or not earlier requests have ended (open loop).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_ONE_LOAD)
 
     metric: Metric
     level: Annotated[int, Field(gt=0)] | None = None

@@ -92,5 +92,7 @@ class LevelProgress:
     elapsed_s: float
 
     def __str__(self) -> str:
+        """`C=32 run 1: 40/64 requests, 1203 tok/s`; before the loads with the stage in front."""
+        stage = "" if self.stage is Stage.LEVEL else f"{self.stage.value} "
         speed = f", {self.pieces / self.elapsed_s:.0f} tok/s" if self.elapsed_s > 0 and self.pieces else ""
-        return f"{self.stage.value} {self.load} run {self.repeat}: {self.done}/{self.total} requests{speed}"
+        return f"{stage}{self.load} run {self.repeat}: {self.done}/{self.total} requests{speed}"

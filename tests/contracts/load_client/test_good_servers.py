@@ -24,7 +24,7 @@ from support.scripted_server import (
     usage,
 )
 
-from tuner.domain.load import LoadPoint
+from tuner.domain.load import OPEN_LOOP_HEADER, LoadPoint
 from tuner.domain.measurement import Metric, SpreadKind
 from tuner.domain.warnings import WarningCode
 from tuner.loadgen.record import RequestRecord
@@ -202,3 +202,14 @@ class TestOpenLoop:
         assert [after - before for before, after in pairwise(due)] == pytest.approx([1 / 40] * 19)
         assert all(record.sent_at > record.scheduled_at for record in records)
         assert all(record.ttft_s > record.offsets_us[0] / 1e6 for record in records)
+
+    @pytest.mark.parametrize(("time_scale", "told"), [(1.0, 0), (5.0, 25)])
+    def test_only_a_server_with_a_faster_clock_is_told_that_requests_come_by_schedule(
+        self, time_scale: float, told: int
+    ) -> None:
+        asked = work(levels=(1,), rates=(50.0,), arrivals="constant", rate_seconds=0.5)
+        with serving(good) as server:
+            (one, rate) = measure(server.url, "m", asked, seed=1, time_scale=time_scale)
+            marked = [OPEN_LOOP_HEADER.encode() in head for head in server.heads]
+        assert (sum(marked), sum(marked[: one.asked])) == (told, 0)
+        assert (rate.load, rate.asked) == (LoadPoint(rate=50), 25)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from jsonschema import Draft202012Validator
 
-from tuner.spec import LoadedSpace
+from tuner.spec import LoadedSpace, space_schema
 
 Load = Callable[..., LoadedSpace]
 Errors = Callable[..., list[str]]
@@ -37,3 +38,12 @@ def test_goodput_needs_to_be_told_which_requests_are_good(load: Load, errors: Er
     assert "[0].metric: goodput_s counts good requests, and nothing says which are good" in problem
     assert "give workload.goodput" in problem
     load(f"workload: {{levels: [1, 8], rates: [5], goodput: {{ttft_ms: 500}}}}\n{wanted}\n")
+
+
+@pytest.mark.parametrize(
+    ("objective", "sound"),
+    [({"level": 1}, True), ({"rate": 2.5}, True), ({}, False), ({"level": 1, "rate": 2.5}, False)],
+)
+def test_editors_know_that_a_load_is_a_level_or_a_rate(objective: dict[str, float], sound: bool) -> None:
+    document = {"name": "t", "model": "m", "engines": {"engine": {}}, "objectives": [objective]}
+    assert Draft202012Validator(space_schema()).is_valid(document) is sound
