@@ -98,8 +98,8 @@ def test_show_tells_knobs_conditions_and_size(tuner: Tuner) -> None:
 def test_show_as_json_has_its_documented_keys(tuner: Tuner) -> None:
     shown = json.loads(tuner("space", "show", "quickstart", "--json").stdout)
     assert set(shown) == {
-        *("name", "description", "file", "hash", "model", "hardware", "levels", "objectives", "limits", "rules"),
-        *("warnings", "engines"),
+        *("name", "description", "file", "hash", "model", "hardware", "levels", "rates", "objectives"),
+        *("limits", "rules", "warnings", "engines"),
     }
     engine = shown["engines"]["simulated"]
     assert (engine["combinations"], engine["exact"]) == (143, True)

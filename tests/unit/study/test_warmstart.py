@@ -143,6 +143,20 @@ def test_each_difference_is_told_and_adds_doubt(
     assert [e.name for e in teachers_of(store, new).offered] == ["same", "other"]
 
 
+@pytest.mark.parametrize(
+    ("goal", "told"),
+    [("{level: 1}", ()), ("{metric: ttft_p99_ms, rate: 2}", ("the workload",))],
+)
+def test_how_requests_arrive_matters_where_something_is_asked_at_a_rate(
+    store: Store, tmp_path: Path, goal: str, told: tuple[str, ...]
+) -> None:
+    arriving = SPACE.replace("levels: [1, 4]", "levels: [1, 4], rates: [2]") + f"objectives: [{{level: 4}}, {goal}]\n"
+    ended(store, tmp_path, text=arriving)
+    other = arriving.replace("rates: [2]", "rates: [2], arrivals: constant")
+    earlier = weigh(store.study("night"), store.attempts("night"), prepared(tmp_path, text=other))
+    assert earlier.differs == told
+
+
 def test_a_study_with_nothing_to_say_is_not_offered_and_cannot_be_named(store: Store, tmp_path: Path) -> None:
     night = Night(store, prepared(tmp_path, "failed").record)
     night.launch(START, failed(FailureClass.OOM_WEIGHTS), Purpose.BASELINE)
