@@ -122,6 +122,7 @@ def ablation_document(record: StudyRecord, found: Ablation, planned: Planned | N
         "rows": [_row_document(row) for row in found.rows],
         "minimal": candidate_document(found.minimal),
         "minimal_effects": [_effect_document(effect) for effect in found.minimal_effects],
+        "undecided": found.is_undecided,
         "planned": planned_document(planned),
     }
 
@@ -214,7 +215,7 @@ def _configuration(space: Space, arm: ArmResult) -> str:
 def _chosen_lines(found: Confirmation) -> Sequence[str]:
     chosen = found.chosen
     if chosen.is_baseline:
-        return ["chosen: the baseline; no finalist is shown to be better"]
+        return ["chosen: the baseline; no finalist is shown to gain and to lose nothing"]
     lines = [f"chosen: trial {chosen.trial}: {changes(chosen.changes)}"]
     for effect in chosen.effects:
         better = "" if effect.better is None else f", better with probability {chance(effect.better)}"
@@ -263,6 +264,8 @@ def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None
             out().print(_ablation_table(record.space, rows))
     out().print(f"together: {'; '.join(_labelled(e) for e in found.total)}", markup=False)
     minimal = changes(found.minimal.differs_from(found.baseline))
+    if found.is_undecided:
+        minimal += " (undecided: noise hides whether it is as good as the winner)"
     out().print(f"minimal configuration: {minimal}", style="bold", markup=False)
     if found.minimal_effects:
         out().print(f"  against the winner: {'; '.join(_labelled(e) for e in found.minimal_effects)}", markup=False)

@@ -206,3 +206,8 @@ class Ablation:
     rounds: int
     complete: bool
     simulated: bool
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether noise hides if the minimal configuration is as good as the winner; more rounds can say."""
+        return any(effect.finding in (Finding.NOISE, Finding.UNKNOWN) for effect in self.minimal_effects)

@@ -130,12 +130,13 @@ def ablation_parts(front: Front, found: Ablation) -> Iterator[str | Table | Figu
     yield Table(columns, tuple(rows), numbers=tuple(range(3, 4 + len(front.goals))))
     yield f"All settings together, in the same rounds: {_told(found.total)}."
     against = f" Against the full winner: {_told(found.minimal_effects)}." if found.minimal_effects else ""
-    yield f"Minimal configuration: {_numbered(front, found.minimal)}.{against}"
+    undecided = " Undecided: noise hides whether it is as good; more launches can say." if found.is_undecided else ""
+    yield f"Minimal configuration: {_numbered(front, found.minimal)}.{against}{undecided}"
 
 
 def minimal_words(front: Front, found: Ablation | None, chosen: Standing) -> str:
     """That the chosen configuration can do with fewer settings; empty where its ablation does not say so."""
-    if found is None or not found.complete or not found.minimal_effects:
+    if found is None or not found.complete or not found.minimal_effects or found.is_undecided:
         return ""
     if found.winner.fingerprint != chosen.candidate.fingerprint:
         return ""

@@ -25,6 +25,7 @@ from tuner.study.settings import Setting, mixed, settings_between
 from tuner.study.silence import inactive_knobs
 
 _NOTHING = "no setting alone has a measurable effect"
+_HIDDEN = "noise hides what each setting does alone: more launches of each (--launches) show smaller effects"
 
 
 class AblationPlan:
@@ -97,7 +98,7 @@ class AblationPlan:
             return _distinct([self._baseline, self._winner, *due])
         kept = self._kept(earlier)
         if not kept:
-            return Done(_NOTHING)
+            return Done(self._nothing_kept(earlier))
         left = self._second_stage(earlier, kept)
         if not left:
             return Done("every setting was measured")
@@ -138,7 +139,7 @@ class AblationPlan:
         kept = self._kept(series)
         left = self._second_stage(series, kept)
         if not left:
-            return Planned((), "every setting was measured" if kept else _NOTHING)
+            return Planned((), "every setting was measured" if kept else self._nothing_kept(series))
         rounds, minimal = max(n for _, n in left), self._with(self._valid(kept))
         reduced = [] if _same(minimal, self._winner) else [planner.arm("what is left of the winner", minimal, rounds)]
         names = {after.fingerprint: setting.name for setting, _, after in self._steps(kept)}
@@ -189,6 +190,13 @@ class AblationPlan:
             if any(effect.finding is Finding.FASTER for effect in effects):
                 weighted.append((max(abs(effect.change or 0.0) for effect in effects), setting))
         return tuple(setting for _, setting in sorted(weighted, key=lambda item: -item[0]))
+
+    def _nothing_kept(self, series: Sequence[AttemptRecord]) -> str:
+        """Why the ablation ends after its first stage."""
+        results = SeriesResults(self._space, series, self._asked)
+        alone = [(s, s.without) for s in self._acting() if s.without is not None]
+        hidden = any(e.finding is Finding.NOISE for s, without in alone for e in self._effects_of(s, without, results))
+        return _HIDDEN if hidden else _NOTHING
 
     def _effects_of(self, setting: Setting, without: Candidate, results: SeriesResults) -> tuple[Effect, ...]:
         """What a setting adds to the rest of the winner, in words that hold for all settings together (Holm)."""

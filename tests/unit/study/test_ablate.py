@@ -56,9 +56,18 @@ def plan_of(attempts: list[AttemptRecord], winner: Candidate, space: Space, roun
 
 
 def launches(
-    truth: Truth, *, winner: Candidate = WINNER, space: Space = SPACE, rounds: int = 3, blocks: int = 30
+    truth: Truth,
+    *,
+    winner: Candidate = WINNER,
+    space: Space = SPACE,
+    rounds: int = 3,
+    blocks: int = 30,
+    rough: float = 0.0,
 ) -> list[AttemptRecord]:
-    """One launch of the winner, then whatever an ablation asks for, as fast as it is said to be."""
+    """One launch of the winner, then whatever an ablation asks for, as fast as it is said to be.
+
+    Every fifth launch is slower by `rough`.
+    """
     found = [attempt(0, winner, (1.0, 1.0), None)]
     plan = plan_of(found, winner, space, rounds)
     for block in range(1, blocks + 1):
@@ -66,7 +75,7 @@ def launches(
         if isinstance(arms, Done):
             break
         for place, candidate in enumerate(arms):
-            wobble = WOBBLE[(place + block) % len(WOBBLE)]
+            wobble = WOBBLE[(place + block) % len(WOBBLE)] * (1 - rough * (len(found) % 5 == 0))
             alone, loaded = truth({name for name, on in candidate.values.items() if on})
             found.append(attempt(len(found), candidate, (alone * wobble, loaded * wobble), block))
     return found
@@ -116,6 +125,30 @@ def test_a_reduced_winner_that_is_as_fast_is_the_minimal_configuration() -> None
     assert left_out(found) == {"steps": True, "quiet": False, "inert": False}
     assert found.minimal == config("steps")
     assert {effect.finding for effect in found.minimal_effects} == {Finding.NO_DIFFERENCE}
+
+
+def steps_somewhat(on: set[str]) -> tuple[float, float]:
+    return (1.03, 1.03) if "steps" in on else (1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("truth", "reason", "undecided"),
+    [
+        (steps_somewhat, "noise hides what each setting does alone", True),
+        (lambda on: (1.0, 1.0), "no setting alone has a measurable effect", False),
+    ],
+    ids=["a gain within the noise", "no gain"],
+)
+def test_nothing_shown_is_told_apart_from_nothing_there(truth: Truth, reason: str, undecided: bool) -> None:
+    rough = 0.12 if undecided else 0.0
+    found = launches(truth, winner=config("steps", "quiet"), rounds=2, rough=rough)
+    plan = plan_of(found, config("steps", "quiet"), SPACE, 2)
+    done = plan.arms(plan.series(found))
+    assert isinstance(done, Done)
+    assert done.reason.startswith(reason)
+    result = plan.result(found)
+    assert result.minimal == BASELINE
+    assert result.is_undecided is undecided
 
 
 def test_a_loss_that_one_of_two_objectives_shows_by_chance_restores_nothing() -> None:
