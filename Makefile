@@ -28,7 +28,7 @@ test: install
 	$(BIN)/pytest -n 2 --dist loadfile tests
 
 unit: install
-	$(BIN)/pytest -n 2 --dist loadfile tests/unit
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' tests/unit
 
 check: install
 	$(BIN)/ruff check .

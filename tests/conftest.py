@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from hypothesis import settings
+from sqlalchemy import Engine, event
 from support import postgres
 
 _FOLDER = "TUNER_TESTS_FOLDER"
@@ -30,6 +32,16 @@ _LEADER = "TUNER_TESTS_LEADER"
 # How long one example takes says how busy the machine is, and nothing about the code.
 settings.register_profile("tuner", deadline=None)
 settings.load_profile("tuner")
+
+# As the command does, before numpy is loaded: threads only fight over matrices this small.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@event.listens_for(Engine, "connect")
+def _do_not_wait_for_the_disk(connection: object, _entry: object) -> None:
+    """What a test stores must outlive killed processes but no power cut: SQLite need not wait for the disk."""
+    if isinstance(connection, sqlite3.Connection):
+        connection.execute("PRAGMA synchronous = OFF")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -105,7 +105,7 @@ def test_an_alias_that_contains_itself_is_refused() -> None:
     assert "contains itself" in problems("a: &a [*a]")[0]
 
 
-@pytest.mark.parametrize("text", ["[" * 5000, "a: " + "{a: " * 70 + "1" + "}" * 70])
+@pytest.mark.parametrize("text", ["[" * 600, "a: " + "{a: " * 70 + "1" + "}" * 70])
 def test_endless_nesting_is_refused(text: str) -> None:
     assert "deep" in problems(text)[0]
 

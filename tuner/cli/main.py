@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -70,6 +71,9 @@ def _log_crash() -> None:
 
 def main() -> None:
     """Entry point; never shows a traceback, which goes to the log instead."""
+    # Read when numpy is loaded. The search's matrices are small: threads wait for each other longer than they reckon,
+    # on cores that servers need, and sums would be rounded differently on another number of cores.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     try:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:

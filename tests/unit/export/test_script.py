@@ -22,7 +22,7 @@ from tuner.trial.environment import fixed_variables
 
 # Stands in for a server: says what it was started with.
 ECHO = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ), os.getcwd()]))"
-PROGRAM = (sys.executable, "-c", ECHO)
+PROGRAM = (sys.executable, "-Sc", ECHO)
 NASTY = [
     "a b", "", "'", '"', "\\", "$HOME", "`id`", "$(id)", "a\nb", "\n", "\t", "\r\n", "!!", "*", "~", "{a,b}", "#x",
     "&|;<>()", "ünïcödé ☃ 𝄞", "‘quotes’ “here”", "-n", "--", "=", "a=b", "\x01\x1b[31m\x7f", "%s%%", "\\x41\\n",

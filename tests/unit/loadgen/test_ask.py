@@ -37,7 +37,7 @@ def pages() -> Iterator[tuple[Target, dict[str, str]]]:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()  # looks for its end so often
     yield Target.parse(f"http://127.0.0.1:{server.server_port}"), texts
     server.shutdown()
     server.server_close()

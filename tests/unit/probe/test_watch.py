@@ -18,7 +18,9 @@ PROGRAM = Path(__file__).parents[2] / "support" / "scripted_ranks.py"
 PLAN = LaunchPlan(engine="vllm", argv=(sys.executable,), env={}, host="127.0.0.1", port=0)
 
 
-def probed(folder: Path, turns: Sequence[tuple[str, str]], *, cancelled_after: int | None = None) -> Seen:
+def probed(
+    folder: Path, turns: Sequence[tuple[str, str]], *, cancelled_after: int | None = None, first_run_s: float = 2.0
+) -> Seen:
     """Carry out turns of (setting, what it does)."""
     runs = tuple(
         PlannedRun(number, setting, {"DO": do, "NCCL_ALGO": "x"}, optional=number > 0)
@@ -29,7 +31,7 @@ def probed(folder: Path, turns: Sequence[tuple[str, str]], *, cancelled_after: i
     watch = RanksWatch(
         plan=PLAN,
         folder=folder,
-        patience=Patience(importing=30.0, first_run=2.0, shortest=1.0),
+        patience=Patience(importing=30.0, first_run=first_run_s, shortest=1.0),
         program=PROGRAM,
         say=said.append,
         is_cancelled=lambda: cancelled_after is not None and len(said) >= cancelled_after,
@@ -90,7 +92,7 @@ def test_ranks_that_die_with_their_parent_cost_one_setting_only(tmp_path: Path) 
 
 
 def test_when_the_default_hangs_nothing_else_is_tried(tmp_path: Path) -> None:
-    seen = probed(tmp_path, [("default", "hang"), ("a", "work")])
+    seen = probed(tmp_path, [("default", "hang"), ("a", "work")], first_run_s=0.3)
     assert failed(seen) == {"default": FailureClass.NCCL_HANG}
     assert seen.runs == []
     assert nothing_is_left()

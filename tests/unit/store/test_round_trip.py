@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import records
 
@@ -19,7 +19,7 @@ from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import Agreement, Answer, OutputReport, TaskScore
 from tuner.domain.trial import Activity, KnobActivity, LaunchKind, Purpose, TrialReport
 from tuner.secrets import is_secret_name
-from tuner.store import open_store
+from tuner.store import Store, open_store
 from tuner.store.columns import clean_text
 
 Strategy = st.SearchStrategy[Any]
@@ -171,29 +171,37 @@ def test_a_field_that_is_added_to_a_noun_is_stored_too(noun: type) -> None:
     assert {field.name for field in fields(noun)} == set(EVERY_FIELD[noun])
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """One database for all examples, each of which takes its study away again."""
+    with open_store(f"sqlite:///{tmp_path_factory.mktemp('store')}/tuner.db") as opened:
+        yield opened
+
+
+@settings(max_examples=40)
 @given(
     report=build(TrialReport),
     assignment=table(name, maybe(switch | count | number | name)),
     trial=count,
 )
 def test_any_report_and_any_candidate_survive_the_database(
-    tmp_path: Path, report: TrialReport, assignment: dict[str, bool | int | float | str | None], trial: int
+    store: Store, report: TrialReport, assignment: dict[str, bool | int | float | str | None], trial: int
 ) -> None:
-    with open_store(f"sqlite:///{tmp_path}/tuner.db") as store:
-        store.create_study(records.study())
+    store.create_study(records.study())
+    try:
         attempt = store.open_attempt(
             "night",
             trial=trial,
             attempt=1,
             purpose=Purpose.SEARCH,
             candidate=Candidate("simulated", assignment),
-            run_dir=str(tmp_path),
+            run_dir="/runs/night",
             owner="box:1:2:3",
             ttl=1,
         )
         store.finish_attempt(attempt.id, report)
         (kept,) = store.attempts("night")
+    finally:
         store.delete_study("night")
     assert kept.report == report
     assert kept.candidate.fingerprint == Candidate("simulated", assignment).fingerprint

@@ -7,8 +7,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+import pytest
 from support.launches import eventually, has_written, rogue_plan
 
+from tuner.trial import evidence
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuState
 from tuner.trial.process import launch
@@ -34,7 +36,10 @@ def test_secrets_in_the_log_do_not_reach_the_evidence(tmp_path: Path) -> None:
     assert "loading" in Path(kept["log_tail"]).read_text()
 
 
-def test_ranks_are_asked_to_dump_their_flight_recorder_and_the_dumps_are_kept(tmp_path: Path) -> None:
+def test_ranks_are_asked_to_dump_their_flight_recorder_and_the_dumps_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "_RECORDER_WAIT_S", 0.0)  # the dump is there already
     recorder = tmp_path / "recorder"
     recorder.mkdir()
     os.mkfifo(recorder / "ask_0.pipe")

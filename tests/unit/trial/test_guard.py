@@ -7,58 +7,14 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-import pytest
 from support.launches import alive, born, eventually
+from support.workers import ROOT, kill, start_worker
 
-import tuner
 from tuner.trial.proctree import ProcessId
 from tuner.trial.record import LaunchRecord
 from tuner.trial.sweep import sweep
-
-ROOT = Path(tuner.__file__).parents[1]
-WORKER = """
-import sys, time
-from pathlib import Path
-from support.launches import rogue_plan
-from tuner.trial.process import launch
-if sys.argv[3] == "no-cgroup":
-    import tuner.trial.cgroup
-    tuner.trial.cgroup.create = lambda launch_id: None
-server = launch(rogue_plan(sys.argv[2]), Path(sys.argv[1]))
-print(server.guard_pid, flush=True)
-time.sleep(600)
-"""
-
-
-def start_worker(run_dir: Path, mode: str, cgroup: str = "cgroup") -> tuple[subprocess.Popen[str], int]:
-    worker = subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(run_dir), mode, cgroup],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-    )
-    assert worker.stdout is not None
-    return worker, int(worker.stdout.readline())
-
-
-def kill(worker: subprocess.Popen[str]) -> None:
-    worker.kill()
-    worker.wait()
-    assert worker.stdout is not None
-    worker.stdout.close()
-
-
-@pytest.mark.parametrize("cgroup", ["cgroup", "no-cgroup"])
-def test_the_whole_tree_ends_within_ten_seconds_of_the_workers_sigkill(tmp_path: Path, cgroup: str) -> None:
-    worker, guard = start_worker(tmp_path, "family", cgroup)
-    assert eventually(lambda: len(born(tmp_path)) == 5)
-    kill(worker)
-    began = time.monotonic()
-    assert eventually(lambda: alive(tmp_path) == [] and not Path(f"/proc/{guard}").exists())
-    assert time.monotonic() - began < 10
 
 
 def test_a_sweep_ends_what_is_left_when_guard_and_worker_are_killed_together(tmp_path: Path) -> None:

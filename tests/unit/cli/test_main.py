@@ -1,0 +1,24 @@
+"""What the command sets up before it runs anything."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tuner.cli.main import main
+
+
+@pytest.mark.parametrize(("given", "kept"), [(None, "1"), ("4", "4")])
+def test_algebra_takes_one_thread_unless_the_caller_wants_more(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], given: str | None, kept: str
+) -> None:
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", given or "")  # so that it is put back afterwards
+    if given is None:
+        monkeypatch.delenv("OPENBLAS_NUM_THREADS")
+    monkeypatch.setattr("sys.argv", ["tuner", "--version"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    assert os.environ["OPENBLAS_NUM_THREADS"] == kept
+    assert capsys.readouterr().out.startswith("tuner ")
