@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 
 from benchmarks.problems import full, small
-from benchmarks.problems.optimum import Array, Landscape, Points, best_single_and_area
+from benchmarks.problems.optimum import Array, Climbed, Landscape, Points
 
 _STRETCH = (0.7, 1.3)
 """Bounds of the power that all effects on one objective are raised to."""
@@ -23,7 +23,7 @@ _STRETCH = (0.7, 1.3)
 _FURTHER_EFFECT = 0.02
 
 
-class Disguised:
+class Disguised(Climbed):
     """One problem of the family; its attributes are those that a problem module gives (see `protocol.py`)."""
 
     def __init__(self, seed: int) -> None:
@@ -39,10 +39,10 @@ class Disguised:
         self.BASELINE = {self._names[n]: self._shown(n, v) for n, v in self._server.BASELINE.items()}
         self.OBJECTIVES = self._server.OBJECTIVES
         self.REFERENCE = self._server.REFERENCE
-        landscape = self._server.landscape
-        self._base = np.array(landscape.base)
-        whole = Landscape(landscape.sizes, landscape.canonical, self._true_values, landscape.base)
-        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(whole, np.random.default_rng([8, seed]))
+        plain = self._server.landscape
+        self._base = np.array(plain.base)
+        self.landscape = Landscape(plain.sizes, plain.canonical, self._true_values, plain.base)
+        self.climb_seed = [8, seed]
 
     def _drawn_order(self, knob: Mapping[str, Any], rng: Generator) -> Mapping[Any, Any]:
         """Server's value → shown value; scales keep their numbers, switches and categories get new names."""

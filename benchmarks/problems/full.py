@@ -25,7 +25,3 @@ PROBLEM = ServerProblem(
         ("crash", lambda c: (c["backend"] == "fa3") & (c["kv"] == "fp8_e5m2")),
     ],
 )
-
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = PROBLEM.KNOBS, PROBLEM.BASELINE, PROBLEM.OBJECTIVES, PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = PROBLEM.HV_BEST, PROBLEM.BEST_SINGLE
-truth, evaluate = PROBLEM.truth, PROBLEM.evaluate

@@ -2,11 +2,7 @@
 
 from benchmarks.problems.tables import Shape, TableProblem
 
-_PROBLEM = TableProblem(
+PROBLEM = TableProblem(
     seed=3,
     shape=Shape(knobs=10, effect=0.03, pair_share=0.3, pair_effect=0.04, triples=30, triple_effect=0.06, noise=0.01),
 )
-
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = _PROBLEM.KNOBS, _PROBLEM.BASELINE, _PROBLEM.OBJECTIVES, _PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = _PROBLEM.HV_BEST, _PROBLEM.BEST_SINGLE
-truth, evaluate = _PROBLEM.truth, _PROBLEM.evaluate

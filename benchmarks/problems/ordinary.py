@@ -2,8 +2,4 @@
 
 from benchmarks.problems.tables import Shape, TableProblem
 
-_PROBLEM = TableProblem(seed=11, shape=Shape(knobs=11, effect=0.05, pair_share=0.15, pair_effect=0.02, noise=0.01))
-
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = _PROBLEM.KNOBS, _PROBLEM.BASELINE, _PROBLEM.OBJECTIVES, _PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = _PROBLEM.HV_BEST, _PROBLEM.BEST_SINGLE
-truth, evaluate = _PROBLEM.truth, _PROBLEM.evaluate
+PROBLEM = TableProblem(seed=11, shape=Shape(knobs=11, effect=0.05, pair_share=0.15, pair_effect=0.02, noise=0.01))

@@ -11,8 +11,8 @@ A problem is a Python file with these names:
     truth(assignment)         → {status, values}
     evaluate(assignment, rng) → {status: ok | crash | oom | hang, values or None, seconds}: one noisy launch
 
-`truth` may be missing (a recorded problem): then the values of `evaluate` stand in for it. A file may hold a family of
-problems instead: a function `draw(seed)` whose result has these names as attributes.
+`truth` may be missing (a recorded problem): then the values of `evaluate` stand in for it. Instead of the names a file
+may hold an object `PROBLEM` with these attributes, or a family of problems: a function `draw(seed)` that gives one.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Problem:
 
 @functools.cache
 def load(path: Path, seed: int = 0) -> Problem:
-    """Import a problem file by its path; once per process, since the optimum is worked out on import or when drawn.
+    """Import a problem file by its path; once per process, since working out the optimum takes a second.
 
     Args:
         path: of the file.
@@ -78,7 +78,7 @@ def load(path: Path, seed: int = 0) -> Problem:
         SystemExit: when the file lacks a name of the protocol.
     """
     file = _module(path)
-    module = file.draw(seed) if hasattr(file, "draw") else file
+    module = file.draw(seed) if hasattr(file, "draw") else getattr(file, "PROBLEM", file)
     missing = [n for n in ("KNOBS", "BASELINE", "OBJECTIVES", "REFERENCE", "evaluate") if not hasattr(module, n)]
     if missing:
         raise SystemExit(f"{path}: not a search problem: no {', '.join(missing)}")

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from benchmarks.problems.optimum import REFERENCE_SHARE, Array, Landscape, Points, best_single_and_area
+from benchmarks.problems.optimum import REFERENCE_SHARE, Array, Climbed, Landscape, Points
 
 BASELINE_TOK_S = (63.6, 2370.0)
 LL_TOK_S = (90.0, 2320.0)
@@ -122,7 +122,7 @@ def _above(x: Array) -> Array:
 
 
 @dataclass
-class ServerProblem:
+class ServerProblem(Climbed):
     """One problem of the protocol: some of the knobs, the others at their defaults."""
 
     names: Sequence[str]
@@ -142,7 +142,7 @@ class ServerProblem:
         self._base = np.array([list(v).index(self.BASELINE[n]) for n, v in self._knobs.items()])
         sizes = np.array([len(values) for values in self._knobs.values()])
         self.landscape = Landscape(sizes, self._canonical, self._true_values, BASELINE_TOK_S)
-        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(self.landscape, np.random.default_rng(0))
+        self.climb_seed = 0
 
     def _gate(self, name: str) -> tuple[str, Any] | None:
         gate = CATALOGUE[name].gate

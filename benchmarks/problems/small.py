@@ -9,7 +9,3 @@ PROBLEM = ServerProblem(
     rules=[("hang", lambda c: (c["backend"] == "flashinfer") & c["graph"])],
     choices={"backend": ("triton", "flashinfer", "torch_native")},
 )
-
-KNOBS, BASELINE, OBJECTIVES, REFERENCE = PROBLEM.KNOBS, PROBLEM.BASELINE, PROBLEM.OBJECTIVES, PROBLEM.REFERENCE
-HV_BEST, BEST_SINGLE = PROBLEM.HV_BEST, PROBLEM.BEST_SINGLE
-truth, evaluate = PROBLEM.truth, PROBLEM.evaluate

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from benchmarks.problems.optimum import REFERENCE_SHARE, Array, Landscape, Points, best_single_and_area
+from benchmarks.problems.optimum import REFERENCE_SHARE, Array, Climbed, Landscape, Points
 
 BASE = (60.0, 2400.0)
 """The baseline's true values: single-stream and total tok/s."""
@@ -59,7 +59,7 @@ class Rule:
         return np.logical_and.reduce([np.isin(points[:, i], list(allowed)) for i, allowed in self.where.items()])
 
 
-class TableProblem:
+class TableProblem(Climbed):
     """One drawn problem; its attributes are those that a problem module gives (see `protocol.py`)."""
 
     def __init__(self, seed: int, shape: Shape) -> None:
@@ -77,8 +77,8 @@ class TableProblem:
         self.BASELINE = {k["name"]: k["values"][i] for k, i in zip(self._knobs, self._base, strict=True)}
         self.OBJECTIVES = [("single_stream", "maximize"), ("throughput", "maximize")]
         self.REFERENCE = {"single_stream": REFERENCE_SHARE * BASE[0], "throughput": REFERENCE_SHARE * BASE[1]}
-        whole = Landscape(self._sizes, self._canonical, self._true_values, BASE)
-        self.BEST_SINGLE, self.HV_BEST = best_single_and_area(whole, np.random.default_rng([7, seed]))
+        self.landscape = Landscape(self._sizes, self._canonical, self._true_values, BASE)
+        self.climb_seed = [7, seed]
 
     def _draw_gates(self, rng: Generator) -> list[tuple[int, int, int]]:
         """(gated axis, its gate's axis, index that opens it); gates come before what they gate and are open to all."""

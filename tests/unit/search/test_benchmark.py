@@ -75,7 +75,7 @@ def test_coordinate_descent_keeps_what_helps() -> None:
 @pytest.mark.slow
 def test_the_modelled_server_meets_the_two_known_points() -> None:
     for name in ("small", "full"):
-        problem = importlib.import_module(f"benchmarks.problems.{name}")
+        problem = importlib.import_module(f"benchmarks.problems.{name}").PROBLEM
         quick = {**problem.BASELINE, "proto": "LL", "algo": "Ring", "k": 4}
         assert list(problem.truth(problem.BASELINE)["values"].values()) == pytest.approx([63.6, 2370.0])
         assert list(problem.truth(quick)["values"].values()) == pytest.approx([90.0, 2320.0])
