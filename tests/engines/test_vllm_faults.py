@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialEvent, TrialRequest
+from tuner.engines.definition import load_definition
 from tuner.trial.ports import is_free
 from tuner.trial.proctree import ProcessStat, find_members, is_alive
 from tuner.trial.record import FILE, LaunchRecord
@@ -41,6 +43,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tool = CHECKOUT / "tools" / "make_model.py"
     subprocess.run([sys.executable, tool, "--size", "tiny", "-o", folder], check=True, capture_output=True)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A temporary folder that nobody else uses."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
 
 
 class Trial:
@@ -74,6 +84,7 @@ class Trial:
         candidate = Candidate.of(space, "vllm", {})
         self._request = TrialRequest("faults", 1, 1, Purpose.SEARCH, candidate, space, space.workload, str(run_dir))
         self.measuring = threading.Event()
+        self.sockets = 0
 
     def run(self) -> Failure:
         report = run_trial(self._request, gpus=(), notify=self._notice, cancelled=lambda: False)
@@ -87,6 +98,10 @@ class Trial:
         def strike() -> None:
             self.measuring.wait()
             time.sleep(1.0)
+            record = self._record()
+            assert record is not None
+            assert record.scratch is not None
+            self.sockets = sum(path.is_socket() for path in Path(record.scratch).iterdir())
             core = next(member for member in self._members() if member.name.startswith("VLLM::EngineCor"))
             os.kill(core.pid, number)
 
@@ -113,6 +128,9 @@ class Trial:
         assert list(self._members()) == []
         assert not any(map(is_alive, record.members))
         assert all(is_free(port) for port in record.ports)
+        shared = {name.partition("{")[0] for name in load_definition("vllm").shared_temp}
+        left = [path.name for path in Path(os.environ["TMPDIR"]).iterdir()]
+        assert [name for name in left if not name.startswith(tuple(shared))] == []
 
 
 def test_a_value_that_the_parser_refuses_is_a_bad_flag(tmp_path: Path, model: Path) -> None:
@@ -136,6 +154,7 @@ def test_an_engine_core_killed_under_load_is_a_kill_from_outside(tmp_path: Path,
     trial.strike_engine_core(signal.SIGKILL)
     failure = trial.run()
     assert (failure.failure_class, failure.phase) == (FailureClass.HOST_OOM, Phase.SERVING)
+    assert trial.sockets > 0, "they were in the launch's own temporary folder"
 
 
 def test_an_engine_core_stopped_under_load_is_a_hang_with_evidence(tmp_path: Path, model: Path) -> None:
@@ -143,4 +162,5 @@ def test_an_engine_core_stopped_under_load_is_a_hang_with_evidence(tmp_path: Pat
     trial.strike_engine_core(signal.SIGSTOP)
     failure = trial.run()
     assert (failure.failure_class, failure.phase) == (FailureClass.ENGINE_STALL, Phase.SERVING)
+    assert trial.sockets > 0, "they were in the launch's own temporary folder"
     assert "EngineCor" in (tmp_path / "evidence" / "stacks.txt").read_text()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import getpass
 import json
+import os
 import re
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -24,6 +27,7 @@ from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import ServerHandle, launch
 from tuner.trial.proctree import is_alive
+from tuner.trial.record import FILE, LaunchRecord
 from tuner.trial.warm import ColdError, WarmParents
 from tuner.trial.watchdog import wait_ready
 
@@ -89,8 +93,16 @@ class View:
     tokens: int
 
 
+@pytest.fixture(scope="module", autouse=True)
+def temporary() -> Iterator[Path]:
+    """A temporary folder that nobody else uses; a process with the engine's imports must have the same."""
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
 @pytest.fixture(scope="module")
-def parents() -> Iterator[WarmParents]:
+def parents(temporary: Path) -> Iterator[WarmParents]:
     kept = WarmParents()
     yield kept
     kept.close()
@@ -111,7 +123,7 @@ def serving(
         plan = replace(plan, env={**plan.env, **env})
         parent = parents.parent_for(plan, setup.definition.warm, run_dir.parent / "warm.log") if parents else None
         with (
-            launch(plan, run_dir, holds=ports.locks, warm=parent) as server,
+            launch(plan, run_dir, holds=ports.locks, warm=parent, shared_temp=setup.definition.shared_temp) as server,
             ControlPlane(plan.base_url, setup.definition) as control,
         ):
             marks, fatal = phase_of_line(plan.engine), is_fatal_line(plan.engine)
@@ -135,15 +147,27 @@ def view(setup: EngineSetup, run_dir: Path, parents: WarmParents | None) -> View
         answer = control.complete(control.served_model(), "The", max_tokens=4, timeout_s=60.0)
         seen = View(comparable(info, server), workers_of(server), answer.tokens)
         members = [member.identity for member in server.members()]
+        assert any(path.is_socket() for path in scratch_of(server).iterdir()), "its sockets are in a folder of its own"
     assert server.proof is not None
     assert server.proof.is_clean
     assert not any(map(is_alive, members))
+    left = {path.name for path in Path(os.environ["TMPDIR"]).iterdir()}
+    assert left <= {name.format(user=getpass.getuser()) for name in setup.definition.shared_temp}
     return seen
+
+
+def scratch_of(server: ServerHandle) -> Path:
+    """The launch's own temporary folder."""
+    record = LaunchRecord.read(server.run_dir / FILE)
+    assert record is not None
+    assert record.scratch is not None
+    return Path(record.scratch)
 
 
 def comparable(info: Mapping[str, Any], server: ServerHandle) -> dict[str, str]:
     """Resolved settings, name → value, without what is each launch's own."""
-    text = json.dumps(info, sort_keys=True, default=str).replace(str(server.run_dir), "RUN")
+    text = json.dumps(info, sort_keys=True, default=str)
+    text = text.replace(str(server.run_dir), "RUN").replace(str(scratch_of(server)), "TMP")
     for port in (server.plan.port, *server.plan.extra_ports):
         text = re.sub(rf"\b{port}\b", "0", text)
     flat: dict[str, str] = {}

@@ -10,7 +10,9 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import time
+import uuid
 from pathlib import Path
 
 PROGRAM = Path(__file__)
@@ -61,6 +63,19 @@ def listen(port: int) -> socket.socket:
     server.bind(("127.0.0.1", port))
     server.listen()
     return server
+
+
+def litter(*shared: str) -> None:
+    """Leave in the temporary folder what engines leave there: a socket with a long name, a file, and shared files."""
+    folder = Path(tempfile.gettempdir())
+    print(f"in {folder}", flush=True)
+    sock = socket.socket(socket.AF_UNIX)
+    sock.bind(str(folder / str(uuid.uuid4())))
+    with tempfile.NamedTemporaryFile(delete=False) as file:
+        file.write(b"x")
+    for name in shared:
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "kept").write_text("x")
 
 
 def main() -> None:
@@ -117,6 +132,10 @@ def main() -> None:
         while True:
             print("still working on it", flush=True)
             time.sleep(0.02)
+    elif mode == "litter":
+        litter(*arguments)
+        print("littered", flush=True)
+        wait_forever()
     elif mode == "script":
         for line in arguments:
             print(line, flush=True)

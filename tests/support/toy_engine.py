@@ -7,12 +7,14 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
 
 SOURCE = Path(__file__)
 READ_AT_IMPORT = os.environ.get("TOY_READ_AT_IMPORT", "unset")
+TEMPORARY_FOLDER_AT_IMPORT = tempfile.gettempdir()
 os.environ["TOY_WRITTEN_AT_IMPORT"] = "by the engine"
 os.environ.pop("TOY_TAKEN_AT_IMPORT", None)
 
@@ -25,6 +27,7 @@ def view() -> dict[str, object]:
             ["printenv", "TOY_KNOB"], capture_output=True, text=True
         ).stdout.strip(),
         "folder": str(Path.cwd()),
+        "temporary_folder": tempfile.gettempdir(),
         "path": [entry for entry in sys.path if "toy" not in entry],
         "main": getattr(sys.modules["__main__"], "__file__", ""),
         "standard_input": str(Path("/proc/self/fd/0").readlink()),

@@ -126,6 +126,8 @@ class EngineDefinition(BaseModel):
         env: variables of every launch.
         trial_env: variables of measured launches only, left out of exports.
         cache_env: variables that say where the engine caches what it compiles → folder below tuner's cache.
+        shared_temp: names in the temporary folder that outlast launches; `{user}` stands for the user's name. All else
+            that a launch leaves there is removed with it.
         pass_env: names taken from the caller's environment.
         warm: how launches are made faster; None where nobody has tried.
         own_all_reduce: see `OwnAllReduce`; None where the engine has none.
@@ -149,6 +151,7 @@ class EngineDefinition(BaseModel):
     env: Mapping[EnvName, str] = {}
     trial_env: Mapping[EnvName, str] = {}
     cache_env: Mapping[EnvName, str] = {}
+    shared_temp: tuple[str, ...] = ()
     pass_env: tuple[EnvName, ...] = ()
     warm: Warm | None = None
     own_all_reduce: OwnAllReduce | None = None

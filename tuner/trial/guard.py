@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tuner.trial import cgroup, proctree
+from tuner.trial import cgroup, proctree, scratch
 from tuner.trial.deaths import DeathWatch
 from tuner.trial.logfile import LogWriter
 from tuner.trial.proctree import Marks, ProcessId
@@ -232,10 +232,12 @@ class _Guard:
         self.finish(left)
 
     def finish(self, left: Iterable[ProcessId] = ()) -> None:
-        """Close the log, give the cgroup back and say goodbye, naming the processes that could not be ended."""
+        """Close the log, give cgroup and temporary folder back, and say goodbye with the processes that are left."""
         self._log.close()
         if self._order["cgroup"]:
             cgroup.remove(self._order["cgroup"])
+        if self._order["scratch"]:
+            scratch.remove(Path(self._order["scratch"]))
         self._tell("done", left=sorted((m.pid, m.start) for m in left))
 
     def _drain_log(self, wait_s: float) -> None:

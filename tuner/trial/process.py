@@ -29,6 +29,7 @@ from tuner.trial.logfile import LogFollower, join_segments
 from tuner.trial.proctree import ProcessId, ProcessStat, find_members, identify, is_alive, kill_members
 from tuner.trial.proof import LeftProcess, TeardownProof, check_ports
 from tuner.trial.record import LaunchRecord, boot_id
+from tuner.trial.scratch import VARIABLE, remove, scratch_for
 from tuner.trial.script import write_launch_files
 from tuner.trial.warm import WarmParent
 
@@ -55,6 +56,7 @@ def launch(
     gpus: GpuProbe | None = None,
     caller_env: Mapping[str, str] | None = None,
     warm: WarmParent | None = None,
+    shared_temp: Sequence[str] = (),
 ) -> ServerHandle:
     """Start the server of a plan; returns as soon as its process exists, long before it is ready.
 
@@ -68,6 +70,7 @@ def launch(
         gpus: the driver's probe; None on a machine without GPUs.
         caller_env: the environment that inherited variables come from; this process's own by default.
         warm: fork the server from this process, which holds the engine's imports; None executes its program.
+        shared_temp: names in the temporary folder that outlast launches (see `scratch`).
 
     Raises:
         LaunchRefused: if the program cannot be executed at all.
@@ -80,6 +83,8 @@ def launch(
     worker = _require(identify(os.getpid()))
     process = _start_guard(run_dir, holds) if warm is None else warm.start_guard(run_dir / GUARD_LOG, holds)
     cgroup = cgroups.create(launch_id)
+    environment = build_environment(plan, os.environ if caller_env is None else caller_env, launch_id)
+    scratch = scratch_for(launch_id, environment)
     record = LaunchRecord(
         launch_id=launch_id,
         boot=boot_id(),
@@ -87,9 +92,12 @@ def launch(
         guard=_require(identify(process.pid)),
         cgroup=cgroup,
         ports=(plan.port, *plan.extra_ports),
+        scratch=None if scratch is None else str(scratch.path),
     )
+    # First written down, then made: whoever sweeps up after us knows of everything.
     record.write(run_dir)
-    environment = build_environment(plan, os.environ if caller_env is None else caller_env, launch_id)
+    if scratch is not None and scratch.make(shared_temp, environment):
+        environment[VARIABLE] = str(scratch.path)
     order = {
         "launch_id": launch_id,
         "worker": dataclasses.astuple(worker),
@@ -98,6 +106,7 @@ def launch(
         "cwd": plan.cwd or str(run_dir),
         "log": str(run_dir / LOG),
         "cgroup": cgroup,
+        "scratch": record.scratch,
         "held": [] if warm is not None else [lock.descriptor for lock in holds],
     }
     handle = ServerHandle(plan, run_dir, process, record, gpus=gpus, floor=floor)
@@ -257,6 +266,8 @@ class ServerHandle:
         join_segments(self.run_dir / LOG)
         if self._record.cgroup:
             cgroups.remove(self._record.cgroup)
+        if self._record.scratch and not remove(Path(self._record.scratch)):
+            self._notes.append(f"the temporary folder {self._record.scratch} could not be removed")
         held = check_ports(self._record.ports, {*members, self.guard_pid}, timeout_s=_PORT_RETURN_S)
         dirty: tuple[DirtyGpu, ...] = ()
         if self._gpus is not None and self._floor:

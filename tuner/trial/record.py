@@ -33,6 +33,7 @@ class LaunchRecord:
         log_pipe: inode of the pipe that holds the server's output.
         cgroup: directory of its cgroup, if it has one.
         ports: ports that the plan gave it.
+        scratch: its own temporary folder, if it has one.
         members: every process seen below the guard so far.
         ended: whether the launch was torn down and nothing was left.
     """
@@ -45,6 +46,7 @@ class LaunchRecord:
     log_pipe: int | None = None
     cgroup: str | None = None
     ports: tuple[int, ...] = ()
+    scratch: str | None = None
     members: frozenset[ProcessId] = frozenset()
     ended: bool = False
 
@@ -93,6 +95,7 @@ class LaunchRecord:
                 log_pipe=content["log_pipe"],
                 cgroup=content["cgroup"],
                 ports=tuple(content["ports"]),
+                scratch=content.get("scratch"),
                 members=frozenset(ProcessId(*member) for member in content["members"]),
                 ended=content["ended"],
             )

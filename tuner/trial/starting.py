@@ -45,13 +45,15 @@ def start_server(
     Raises:
         LaunchRefused: if the program cannot be executed at all.
     """
-    run_dir = Path(request.run_dir)
+    run_dir, shared = Path(request.run_dir), definition.shared_temp
     # The parent's log lies beside the attempts, and may be the first file of its trial.
     run_dir.mkdir(parents=True, exist_ok=True)
     if not request.warm:
-        return Started(launch(plan, run_dir, holds=holds, gpus=gpus), LaunchKind.PLAIN)
+        return Started(launch(plan, run_dir, holds=holds, gpus=gpus, shared_temp=shared), LaunchKind.PLAIN)
     try:
         parent = _PARENTS.parent_for(plan, definition.warm, run_dir.parent / f"warm-{plan.engine}.log")
-        return Started(launch(plan, run_dir, holds=holds, gpus=gpus, warm=parent), LaunchKind.WARM)
+        server = launch(plan, run_dir, holds=holds, gpus=gpus, shared_temp=shared, warm=parent)
+        return Started(server, LaunchKind.WARM)
     except ColdError as error:
-        return Started(launch(plan, run_dir, holds=holds, gpus=gpus), LaunchKind.PLAIN, str(error))
+        server = launch(plan, run_dir, holds=holds, gpus=gpus, shared_temp=shared)
+        return Started(server, LaunchKind.PLAIN, str(error))

@@ -16,6 +16,7 @@ from tuner.trial.process import LOG
 from tuner.trial.proctree import Marks, find_members, is_alive, kill_members, send
 from tuner.trial.proof import LeftProcess
 from tuner.trial.record import FILE, LaunchRecord, boot_id
+from tuner.trial.scratch import remove
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,8 @@ def sweep(run_root: Path) -> list[Swept]:
             continue
         swept = _sweep_one(path.parent, record) if record.boot == boot_id() else None
         join_segments(path.parent / LOG)
+        if record.scratch:
+            remove(Path(record.scratch))
         if swept is not None:
             found.append(swept)
         if swept is None or not swept.left:

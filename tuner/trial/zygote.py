@@ -142,6 +142,13 @@ def _set_environment(variables: Mapping[str, str], written: Mapping[str, str | N
         ctypes.memmove(start + place + len(MARK) + 2, launch_id, len(launch_id))
 
 
+def _forget_temporary_folder() -> None:
+    """Python looks for the temporary folder once and keeps to it; the server has another one than its parent."""
+    module = sys.modules.get("tempfile")
+    if module is not None:
+        module.tempdir = None  # type: ignore[attr-defined]
+
+
 def _set_signals(handlers: Mapping[int, Any]) -> None:
     for number, handler in handlers.items():
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -232,6 +239,7 @@ def main() -> None:
         return
     _close_all_but(kept)
     _set_environment(order["env"], report["written"])
+    _forget_temporary_folder()
     _set_signals(handlers)
     _set_randomness()
     if wish["fork_workers"]:

@@ -72,6 +72,9 @@ def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path,
     plain, warm = seen(tmp_path / "plain"), seen(tmp_path / "warm")
     assert plain.pop("folder") == str(tmp_path / "plain")
     assert warm.pop("folder") == str(tmp_path / "warm")
+    folders = {view.pop("temporary_folder") for view in (plain, warm)}
+    assert folders == {view["environment"].pop("TMPDIR") for view in (plain, warm)}
+    assert len(folders) == 2, "each launch has a temporary folder of its own"
     assert warm["environment_of_children"] == "three"
     assert warm["environment"]["TOY_WRITTEN_AT_IMPORT"] == "by the engine"
     assert "TOY_TAKEN_AT_IMPORT" not in warm["environment"]
