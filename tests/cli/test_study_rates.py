@@ -64,7 +64,7 @@ def test_a_batch_of_two_waits_under_arrivals_and_is_found_out(folder: Path) -> N
     assert min(waits[True]) > max(waits[False])
 
 
-def test_it_is_confirmed_and_taken_apart_at_the_rate(folder: Path) -> None:
+def test_it_is_confirmed_at_the_rate(folder: Path) -> None:
     done = json.loads(tuner(folder, "study", "confirm", "night", "--launches", "2", "--top", "1", "--json").stdout)
     labels = {effect["objective"] for arm in done["arms"] for effect in arm["effects"]}
     assert labels == {ALONE, ARRIVALS}
