@@ -14,6 +14,7 @@ from tuner.cli.main import main
 from tuner.domain.front import Estimate
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Measured, Metric, MetricAt
+from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Objective
 from tuner.domain.trial import TrialReport
 from tuner.export.base import Number
@@ -84,3 +85,32 @@ def test_a_script_that_does_not_start_any_more_does_not_hold(verify: Verify, mea
     assert document["failures"]
     assert measured.plan is not None
     assert is_free(measured.plan.port)
+
+
+def without_module(text: str) -> str:
+    """The script of an environment that the engine was taken out of."""
+    assert "tuner.engines.simulated" in text
+    return text.replace("tuner.engines.simulated", "no_such_engine")
+
+
+def without_program(text: str) -> str:
+    """The script of an environment that is gone; what it remembers stays."""
+    before, command, after = text.partition("\nserver=(")
+    assert sys.executable in after
+    return before + command + after.replace(sys.executable, "/no/such/python")
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [(without_module, "does not have it"), (without_program, "the program that starts the engine is not there")],
+)
+def test_a_script_whose_engine_is_gone_says_that_the_environment_is_broken(
+    verify: Verify, change: Callable[[str], str], words: str
+) -> None:
+    code, document = verify(change=change)
+    assert (code, document["holds"]) == (3, False)
+    failures = document["failures"]
+    assert isinstance(failures, list)
+    (failure,) = failures
+    assert failure["class"] == FailureClass.ENV_SETUP.value
+    assert words in failure["detail"]
