@@ -97,15 +97,18 @@ class PatientStorage(RDBStorage):
     def __init__(self, url: str, patience: Patience, engine_kwargs: dict[str, Any]) -> None:
         super().__init__(url, engine_kwargs=engine_kwargs)
         self._patience = patience
+        self._newest: dict[int, int] = {}  # study → newest trial that was seen; all trials are read once only
 
     def _create_new_trial(self, study_id: int, template_trial: FrozenTrial | None = None) -> FrozenTrial:
-        newest = max((t._trial_id for t in self._get_trials(study_id, None, set(), -1)), default=-1)
+        newest = self._newest.get(study_id, -1)
+        newest = max((t._trial_id for t in self._get_trials(study_id, None, set(), newest)), default=newest)
 
         def work() -> FrozenTrial:
             made = RDBStorage._get_trials(self, study_id, None, set(), newest)
             return made[-1] if made else RDBStorage._create_new_trial(self, study_id, template_trial)
 
         trial = self._patience(work)
+        self._newest[study_id] = trial._trial_id
         # Optuna itself tries again, too, and does not look.
         for twin in self._get_trials(study_id, None, set(), newest):
             if twin._trial_id != trial._trial_id:
