@@ -439,6 +439,17 @@ def test_a_planned_arm_is_named_by_the_trial_that_the_front_names_it_by(searched
         assert arm.changes == arm.candidate.differs_from(searched.baselines["simulated"])
 
 
+def test_a_confirmed_configuration_keeps_the_number_that_the_front_and_exports_name_it_by(searched: World) -> None:
+    before = {standing.candidate.fingerprint: standing.trial for standing in standings(searched)}
+    searched.coordinator().confirm(Extent(finalists=2, rounds=2))
+    found = confirmation_of(searched.space, searched.attempts, searched.baselines)
+    assert found is not None
+    after = {standing.candidate.fingerprint: standing.trial for standing in standings(searched)}
+    for arm in found.arms:
+        assert arm.trial == before[arm.candidate.fingerprint] == after[arm.candidate.fingerprint]
+        assert arm.trial not in arm.trials, "its launches in the confirmation are told beside it"
+
+
 def test_a_confirmation_that_was_begun_plans_what_is_left_of_it(searched: World) -> None:
     searched.coordinator().confirm(Extent(finalists=1, rounds=2))
     assert planned_confirmation(searched, Extent(finalists=1, rounds=5)).launches == 6

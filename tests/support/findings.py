@@ -121,9 +121,9 @@ def _effects(single: float, loaded: float) -> tuple[Effect, ...]:
 
 def confirmation() -> Confirmation:
     values = (Estimate(63.6, 63.2, 64.0, 3), Estimate(2369.0, 2362.0, 2376.0, 3))
-    base = ArmResult(BASE, (6, 8, 10), {}, 3, 0, values)
+    base = ArmResult(BASE, 0, (6, 8, 10), {}, 3, 0, values)
     faster = (Estimate(90.0, 89.5, 90.5, 3), Estimate(2322.0, 2315.0, 2329.0, 3))
-    winner = ArmResult(WINNER, (7, 9, 11), WINNER.differs_from(BASE), 3, 0, faster, _effects(0.415, -0.02))
+    winner = ArmResult(WINNER, 5, (7, 9, 11), WINNER.differs_from(BASE), 3, 0, faster, _effects(0.415, -0.02))
     return Confirmation((base, winner), 3, winner, (), 0.02, simulated=True)
 
 

@@ -188,6 +188,7 @@ def print_confirmation(
     goals = record.space.goals
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("trial", justify="right")
+    table.add_column("launches\n(trials)", justify="right", overflow="fold")
     for goal in goals:
         table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
         table.add_column("against the baseline", justify="right")
@@ -198,7 +199,8 @@ def print_confirmation(
         for index, value in enumerate(arm.values):
             cells += [_value_text(value), _effect_text(arm.effects[index]) if arm.effects else ""]
         style = "cyan" if arm.is_baseline else ("bold" if arm is found.chosen else "")
-        table.add_row(str(arm.trial), *cells, _configuration(record.space, arm), _verdict(arm), style=style)
+        launches = f"{arm.launches} ({', '.join(map(str, arm.trials))})"
+        table.add_row(str(arm.trial), launches, *cells, _configuration(record.space, arm), _verdict(arm), style=style)
     out().print(table)
     out().print(_notes(found), style="dim", markup=False)
     for line in _chosen_lines(found):

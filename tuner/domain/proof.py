@@ -52,6 +52,7 @@ class ArmResult:
 
     Attributes:
         candidate: the configuration.
+        trial: number by which the study names it, which may be one of the search.
         trials: numbers of the trials that launched it in this series.
         changes: knob → (baseline's value, own value).
         launches: how many of them were measured.
@@ -63,6 +64,7 @@ class ArmResult:
     """
 
     candidate: Candidate
+    trial: int
     trials: tuple[int, ...]
     changes: Mapping[str, tuple[Value, Value]]
     launches: int
@@ -71,11 +73,6 @@ class ArmResult:
     effects: tuple[Effect, ...] = ()
     broken: Mapping[str, float] = field(default_factory=dict)
     yields_to: int | None = None
-
-    @property
-    def trial(self) -> int:
-        """The trial that it is named by: the first of the series."""
-        return self.trials[0]
 
     @property
     def is_baseline(self) -> bool:

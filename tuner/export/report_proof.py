@@ -55,7 +55,7 @@ def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Tabl
     )
     rows = []
     for arm in found.arms:
-        name, launches = _name(front, arm), f"{arm.launches} ({', '.join(map(str, arm.trials))})"
+        name, launches = str(arm.trial), f"{arm.launches} ({', '.join(map(str, arm.trials))})"
         for index, goal in enumerate(front.goals):
             value = arm.values[index] if index < len(arm.values) else None
             shown = "–" if value is None else estimate(value)
@@ -69,9 +69,9 @@ def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Tabl
     columns = ("trial", "configuration", "launches (trials)", "objective", "value", "effect", "finding")
     yield Table((*columns, "P(better)", "would show"), tuple(rows), numbers=(4, 5, 7, 8))
     yield " ".join(
-        f"{'Baseline' if arm.is_baseline else f'Trial {_name(front, arm)}'}: {said}."
+        f"{'Baseline' if arm.is_baseline else f'Trial {arm.trial}'}: {said}."
         for arm in found.arms
-        if (said := _said(front, found, arm))
+        if (said := _said(found, arm))
     )
     if found.engines:
         yield "Engines side by side, each with its own best configuration."
@@ -88,20 +88,14 @@ def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Tabl
         yield Table(("engine", "configuration", *(g.label for g in front.goals), "against the first"), tuple(sides))
 
 
-def _name(front: Front, arm: ArmResult) -> str:
-    """The trial that the rest of the report names this configuration by, which may be one of the search."""
-    standing = standing_of(front, arm.candidate)
-    return str(arm.trial if standing is None else standing.trial)
-
-
-def _said(front: Front, found: Confirmation, arm: ArmResult) -> str:
+def _said(found: Confirmation, arm: ArmResult) -> str:
     """Why it was chosen, or could not be."""
     said = ["chosen"] if arm is found.chosen else []
     if arm.failures:
         said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
     said += [f"breaks {label} by {excess * 100:.1f} %" for label, excess in arm.broken.items()]
-    if simpler := next((other for other in found.arms if other.trial == arm.yields_to), None):
-        said.append(f"not better than the simpler trial {_name(front, simpler)}")
+    if arm.yields_to is not None:
+        said.append(f"not better than the simpler trial {arm.yields_to}")
     return "; ".join(said)
 
 

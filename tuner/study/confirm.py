@@ -18,6 +18,7 @@ from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedStage, Planner
 from tuner.study.series import Rotation, SeriesResults, failed_for_good, rounds_begun
 from tuner.study.stopping import Spent, spent_reason
+from tuner.study.summary import trial_of
 
 FINALISTS = 3
 """Three of them and the baseline, three launches each, kept claims honest in simulated studies; more found no more."""
@@ -233,7 +234,7 @@ def confirmation_of(
         return None
     asked = space.budget.smallest_gain
     results = SeriesResults(space, series, asked, attempts)
-    reading = _Reading(space, series, results, baselines)
+    reading = _Reading(space, series, results, baselines, attempts)
     arms = reading.with_yields(reading.arms())
     simulated = any(
         a.report is not None and isinstance(a.report.outcome, Measured) and a.report.outcome.simulated for a in series
@@ -257,11 +258,13 @@ class _Reading:
         series: Sequence[AttemptRecord],
         results: SeriesResults,
         baselines: Mapping[str, Candidate],
+        attempts: Sequence[AttemptRecord],
     ) -> None:
         self._space = space
         self._series = series
         self._results = results
         self._baselines = baselines
+        self._attempts = attempts
         candidates = {a.candidate.fingerprint: a.candidate for a in series}
         known = {baseline.fingerprint for baseline in baselines.values()}
         self._finalists = [c for c in candidates.values() if c.fingerprint not in known]
@@ -289,8 +292,11 @@ class _Reading:
         key = candidate.fingerprint
         mine = {goal.label: p_values.get(f"{key} {goal.label}", 1.0) for goal in self._space.goals}
         reference = next(iter(self._baselines.values()))
+        number = trial_of(self._attempts, candidate)
+        assert number is not None, "the series is part of the study"
         return ArmResult(
             candidate=candidate,
+            trial=number,
             trials=tuple(dict.fromkeys(a.trial for a in own)),
             changes=changes,
             launches=sum(a.report is not None and isinstance(a.report.outcome, Measured) for a in own),

@@ -10,6 +10,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.study import AttemptRecord
 from tuner.domain.values import Value
+from tuner.study.summary import trial_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,13 +87,6 @@ class Planner:
     def _usual_seconds(self, engine: str) -> float | None:
         usual = _seconds(a for a in self._attempts if a.candidate.engine == engine)
         return statistics.median(usual) if usual else None
-
-
-def trial_of(attempts: Sequence[AttemptRecord], candidate: Candidate) -> int | None:
-    """The number by which a study names a configuration: the first trial that measured it, else that launched it."""
-    own = [a for a in attempts if a.candidate.fingerprint == candidate.fingerprint]
-    measured = [a for a in own if a.report is not None and isinstance(a.report.outcome, Measured)]
-    return next((a.trial for a in (*measured, *own)), None)
 
 
 def _seconds(attempts: Iterable[AttemptRecord]) -> list[float]:

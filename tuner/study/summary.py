@@ -69,6 +69,16 @@ def baselines_of(attempts: Sequence[AttemptRecord]) -> Mapping[str, Candidate]:
     return {a.candidate.engine: a.candidate for a in attempts if a.purpose in BASELINE_PURPOSES}
 
 
+def trial_of(attempts: Sequence[AttemptRecord], candidate: Candidate) -> int | None:
+    """The number by which a study names a configuration, wherever it is told: the first trial that measured it.
+
+    Else the first that launched it; None where none did.
+    """
+    own = [a for a in attempts if a.candidate.fingerprint == candidate.fingerprint]
+    measured = [a for a in own if a.report is not None and isinstance(a.report.outcome, Measured)]
+    return next((a.trial for a in (*measured, *own)), None)
+
+
 def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSummary]:
     """One row per trial, by number."""
     reference = baseline_values(space, attempts)

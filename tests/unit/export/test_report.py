@@ -136,8 +136,8 @@ def test_one_configuration_has_one_name_in_all_sections() -> None:
 def test_a_confirmed_configuration_that_cannot_be_recommended_says_why() -> None:
     found = made.confirmation()
     base, winner = found.arms
-    simpler = replace(winner, trials=(20, 21), candidate=made.OTHER)
-    beaten = replace(winner, failures=1, broken={"ttft_p99_ms at C=1": 0.25}, yields_to=20)
+    simpler = replace(winner, trial=3, trials=(20, 21), candidate=made.OTHER)
+    beaten = replace(winner, failures=1, broken={"ttft_p99_ms at C=1": 0.25}, yields_to=3)
     told = replace(found, arms=(base, simpler, beaten), chosen=simpler)
     text = table_of(replace(made.findings(), confirmation=told), "Confirmation")
     reason = "failed in 1 of 3 launches; breaks ttft_p99_ms at C=1 by 25.0 %; not better than the simpler trial 3"
