@@ -108,7 +108,8 @@ def main() -> None:
         victim = os.fork()
         if victim == 0:
             wait_forever()
-        time.sleep(float(arguments[0]))
+        while not Path(arguments[0]).exists():
+            time.sleep(0.02)
         os.kill(victim, signal.SIGKILL)
         os.waitpid(victim, 0)
         print("fatal: a child is gone", flush=True)

@@ -5,31 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from support.launches import alive, eventually, has_written, rogue_plan
+from support.workers import start_worker
 
-import tuner
 from tuner.trial.process import launch
 from tuner.trial.record import LaunchRecord
 from tuner.trial.scratch import remove, scratch_for
 from tuner.trial.script import SCRIPT
 from tuner.trial.sweep import sweep
-
-ROOT = Path(tuner.__file__).parents[1]
-WORKER = """
-import sys, time
-from pathlib import Path
-from support.launches import rogue_plan
-from tuner.trial.process import launch
-server = launch(rogue_plan("litter"), Path(sys.argv[1]))
-print(server.guard_pid, flush=True)
-time.sleep(600)
-"""
 
 
 @pytest.fixture
@@ -84,14 +72,8 @@ def test_the_folder_goes_whichever_process_is_killed(
     tmp_path: Path, temporary: Path, kill: Callable[[Path, subprocess.Popen[str], int], None]
 ) -> None:
     run_dir = tmp_path / "trial" / "1"
-    with subprocess.Popen(
-        [sys.executable, "-c", WORKER, str(run_dir)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"},
-    ) as worker:
-        assert worker.stdout is not None
-        guard = int(worker.stdout.readline())
+    worker, guard = start_worker(run_dir, "litter")
+    with worker:
         assert littered_in(run_dir).parent == temporary
         kill(run_dir, worker, guard)
     assert eventually(lambda: alive(run_dir) == [] and not Path(f"/proc/{guard}").exists())

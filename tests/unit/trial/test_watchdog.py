@@ -16,7 +16,7 @@ from tuner.domain.outcome import Phase
 from tuner.trial import process, watchdog
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
-from tuner.trial.process import GRACE_S, launch
+from tuner.trial.process import GRACE_S, ServerHandle, launch
 from tuner.trial.serving import ServingWatch
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, ReadyReport, WaitCancelled, wait_ready
 
@@ -45,6 +45,12 @@ def connects_to(port: int) -> Callable[[], bool]:
         return True
 
     return probe
+
+
+def lose_child(server: ServerHandle) -> None:
+    """Let the rogue server lose its child, once the guard has seen that there is one."""
+    assert eventually(lambda: len(server.seen_processes()) == 2)
+    (server.run_dir / "now").touch()
 
 
 def test_readiness_is_the_first_token_and_phases_are_timed(tmp_path: Path) -> None:
@@ -93,7 +99,8 @@ def test_a_wait_can_be_cancelled_while_the_log_is_silent(tmp_path: Path) -> None
 
 @pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
 def test_a_fatal_line_under_load_waits_for_how_the_server_ended(tmp_path: Path) -> None:
-    with launch(rogue_plan("lose-child", "3"), tmp_path) as server:
+    with launch(rogue_plan("lose-child", "now"), tmp_path) as server:
+        lose_child(server)
         watch = ServingWatch(server, timeout_s=60, is_fatal=lambda line: line.startswith("fatal"))
         assert eventually(watch.is_over)
         with pytest.raises(LaunchFailed) as failed:
@@ -103,8 +110,10 @@ def test_a_fatal_line_under_load_waits_for_how_the_server_ended(tmp_path: Path) 
 
 @pytest.mark.skipif(KERNEL < (6, 15), reason="the kernel does not tell how a stranger's child ended")
 def test_a_server_that_ends_in_order_after_losing_a_child_was_killed(tmp_path: Path) -> None:
-    with launch(rogue_plan("lose-child", "3"), tmp_path) as server, pytest.raises(LaunchFailed) as failed:
-        wait_ready(server, never, no_phase, PATIENT)
+    with launch(rogue_plan("lose-child", "now"), tmp_path) as server:
+        lose_child(server)
+        with pytest.raises(LaunchFailed) as failed:
+            wait_ready(server, never, no_phase, PATIENT)
     assert (failed.value.kind, failed.value.exit_code) == (LaunchTrouble.EXITED, -signal.SIGKILL)
     assert "of the server was killed by signal 9" in failed.value.observation
     assert "was killed by signal 9]" in (tmp_path / "server.log").read_text()
