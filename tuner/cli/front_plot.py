@@ -11,6 +11,7 @@ from tuner.domain.space import Objective
 
 _WIDTH, _HEIGHT = 64, 16
 _MARGIN = 0.04
+_BASELINE = "◆"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +40,10 @@ def front_plot(front: Front) -> str | None:
     if len(front.goals) < 2:
         return None
     up, across = ends_of_load(front.goals)
-    marked = [
-        *((s, "×") for s in front.infeasible),
-        *((s, "·") for s in front.beaten),
-        *((s, "●") for s in front.members),
-    ]
-    # The baseline over everything else, so that it is always seen.
-    marked.sort(key=lambda pair: pair[0].is_baseline)
+    groups = ((front.infeasible, "×"), (front.beaten, "·"), (front.members, "●"))
+    marked = [(s, _BASELINE if front.is_start(s) else mark) for standings, mark in groups for s in standings]
+    # Baselines over everything else, so that they are always seen.
+    marked.sort(key=lambda pair: pair[1] == _BASELINE)
     if len(marked) < 2:
         return None
     return "\n".join(_lines(marked, front.goals, across, up))
@@ -57,7 +55,7 @@ def _lines(marked: Sequence[tuple[Standing, str]], goals: Sequence[Objective], a
     grid = [[" "] * _WIDTH for _ in range(_HEIGHT)]
     for standing, mark in marked:
         row = _HEIGHT - 1 - high.cell(standing.values[up].center)
-        grid[row][wide.cell(standing.values[across].center)] = "◆" if standing.is_baseline else mark
+        grid[row][wide.cell(standing.values[across].center)] = mark
     labels = {0: number(high.high), _HEIGHT - 1: number(high.low)}
     margin = max(map(len, labels.values()))
     yield f"{goals[up].label} [{goals[up].metric.unit}]"
@@ -67,4 +65,4 @@ def _lines(marked: Sequence[tuple[Standing, str]], goals: Sequence[Objective], a
     left, right = number(wide.low), number(wide.high)
     title = f"{goals[across].label} [{goals[across].metric.unit}]"
     yield f"{'':>{margin}}  {left}{title:^{_WIDTH - len(left) - len(right)}}{right}"
-    yield f"{'':>{margin}}  ● front  ◆ baseline  · beaten  × over a limit"
+    yield f"{'':>{margin}}  ● front  {_BASELINE} baseline  · beaten  × over a limit"

@@ -47,18 +47,12 @@ def _standing_document(front: Front, standing: Standing) -> dict[str, Any]:
         "trials": list(standing.trials),
         "engine": standing.candidate.engine,
         "settings": dict(standing.candidate.values),
-        "changes": {knob: spell(new) for knob, (_, new) in _changes(front, standing).items()},
+        "changes": {knob: spell(new) for knob, (_, new) in front.changes(standing).items()},
         "objectives": {goal.label: _estimate_document(value, gain) for goal, value, gain in pairs},
         "broken_limits": dict(standing.broken),
         "is_baseline": standing.is_baseline,
         "simulated": standing.simulated,
     }
-
-
-def _changes(front: Front, standing: Standing) -> Any:
-    if front.baseline is None or standing.is_baseline:
-        return {}
-    return standing.candidate.differs_from(front.baseline.candidate)
 
 
 def caution_document(caution: Caution) -> dict[str, Any]:
@@ -106,25 +100,29 @@ def _gain(gain: Gain | None) -> str:
 
 
 def front_table(record: StudyRecord, front: Front) -> Table:
-    """Members first, the baseline below them when it is no member itself."""
+    """Members first, below them the engines' baselines that are no members themselves."""
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("trials", justify="right", overflow="fold")
     for goal in front.goals:
         table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
         table.add_column("against the baseline", justify="right")
     table.add_column("configuration", overflow="fold")
-    rows = list(front.members)
-    if front.baseline is not None and front.baseline not in rows:
-        rows.append(front.baseline)
-    for standing in rows:
+    rest = (*front.beaten, *front.infeasible)
+    for standing in (*front.members, *filter(front.is_start, rest)):
         cells = []
         for value, gain in zip(standing.values, front.gains(standing), strict=True):
             cells += [_value(value), "" if standing.is_baseline else _gain(gain)]
-        engine = f"{standing.candidate.engine}: " if len(record.space.engines) > 1 else ""
-        shown = "baseline" if standing.is_baseline else changes(_changes(front, standing))
         trials = ", ".join(map(str, standing.trials))
-        table.add_row(trials, *cells, engine + shown, style="cyan" if standing.is_baseline else "")
+        shown = _configuration(record, front, standing)
+        table.add_row(trials, *cells, shown, style="cyan" if front.is_start(standing) else "")
     return table
+
+
+def _configuration(record: StudyRecord, front: Front, standing: Standing) -> str:
+    """What it changes of its engine's baseline, and which engine where there are several."""
+    engine = f"{standing.candidate.engine}: " if len(record.space.engines) > 1 else ""
+    known = standing.candidate.engine in front.starts
+    return engine + (changes(front.changes(standing)) if known else str(standing.candidate))
 
 
 def _notes(record: StudyRecord, front: Front) -> list[str]:
@@ -194,7 +192,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
             (how, "the baseline itself") if rule in PICKS else ("", "the baseline; no finalist is shown to be better")
         )
     else:
-        what = changes(_changes(front, chosen))
+        what = _configuration(record, front, chosen)
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
     for one in numbers_of(front, chosen, None if found is None else found.arm_of(chosen.candidate)):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"

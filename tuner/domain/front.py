@@ -11,6 +11,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import SpreadKind
 from tuner.domain.space import Objective
+from tuner.domain.values import Value
 from tuner.errors import NothingFeasible, StudyError
 
 PICKS = ("single-stream", "throughput", "knee", "baseline")
@@ -138,6 +139,7 @@ class Front:
         beaten: those that keep every limit and are beaten, in trial order.
         infeasible: those that break a limit; never members, however fast.
         baseline: where the user started; None when it could not be measured.
+        starts: engine → its baseline, also of those that could not be measured.
     """
 
     goals: tuple[Objective, ...]
@@ -145,10 +147,20 @@ class Front:
     beaten: tuple[Standing, ...]
     infeasible: tuple[Standing, ...]
     baseline: Standing | None
+    starts: Mapping[str, Candidate] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, goals: Sequence[Objective], standings: Sequence[Standing]) -> Front:
-        """Sort configurations into members, beaten and infeasible."""
+    def of(
+        cls, goals: Sequence[Objective], standings: Sequence[Standing], starts: Mapping[str, Candidate] | None = None
+    ) -> Front:
+        """Sort configurations into members, beaten and infeasible.
+
+        Args:
+            goals: the objectives.
+            standings: every configuration.
+            starts: engine → its baseline; None with one engine, whose baseline says so itself.
+        """
+        own = {s.candidate.engine: s.candidate for s in standings if s.is_baseline}
         feasible = [standing for standing in standings if standing.feasible]
         ordered = sorted(feasible, key=lambda s: (_badness(s, goals, 0), s.trial))
         # Whoever beats a standing is no worse on the first objective, and mostly among the first.
@@ -166,7 +178,18 @@ class Front:
             beaten=tuple(s for s in feasible if s.trial in beaten),
             infeasible=tuple(s for s in standings if not s.feasible),
             baseline=next((s for s in standings if s.is_baseline), None),
+            starts={**own, **(starts or {})},
         )
+
+    def is_start(self, standing: Standing) -> bool:
+        """Whether it is the baseline of its own engine."""
+        start = self.starts.get(standing.candidate.engine)
+        return start is not None and start.fingerprint == standing.candidate.fingerprint
+
+    def changes(self, standing: Standing) -> Mapping[str, tuple[Value, Value]]:
+        """Knob → (value in the baseline of its own engine, own value); empty where that baseline is not known."""
+        start = self.starts.get(standing.candidate.engine)
+        return {} if start is None else standing.candidate.differs_from(start)
 
     def gains(self, standing: Standing) -> tuple[Gain | None, ...]:
         """Each objective against the baseline; None where there is none to compare with."""

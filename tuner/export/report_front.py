@@ -40,7 +40,7 @@ def _table(front: Front, chosen: Standing | None) -> Table:
             values = [estimate(value) for value in standing.values]
             said = (
                 "chosen" if standing is chosen else "",
-                "baseline" if standing.is_baseline else "",
+                "baseline" if standing.is_baseline else "baseline of its engine" if front.is_start(standing) else "",
                 "breaks " + ", ".join(standing.broken) if standing.broken else "",
             )
             note = ", ".join(filter(None, said))

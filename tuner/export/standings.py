@@ -61,7 +61,8 @@ def front_of(space: Space, attempts: Sequence[AttemptRecord]) -> Front:
         for key, group in launches.items()
         if all(_rows(group, goal.at) for goal in space.goals)
     ]
-    return Front.of(space.goals, standings)
+    starts = {a.candidate.engine: a.candidate for a in attempts if a.purpose in _BASELINE}
+    return Front.of(space.goals, standings, starts)
 
 
 def launches_by_candidate(attempts: Sequence[AttemptRecord]) -> Mapping[str, list[AttemptRecord]]:
