@@ -1,17 +1,20 @@
 """How many launches until the best configuration? Search methods side by side on problems with known truth.
 
     python -m benchmarks.search [--problem FILE.py …] [--seeds 20] [--budget 80] [--methods tuner,random,…]
+    python -m benchmarks.search … --save before.json      and after a change: … --against before.json
 
 A problem file may hold a family: then each seed's study is of a problem of its own (`protocol.py`). Each study
 launches the baseline first. "Reached" means that a launched candidate truly is within 2 % of the best
 value of the first objective among candidates that keep 97 % of the baseline's second one. The last line of output is
-one JSON object about our own sampler; everything above it is for people.
+one JSON object about our own sampler; everything above it is for people. Twenty seeds tell shares apart from about 30
+percentage points on; a change is better judged by pairs of studies (`--against`; `search_paired.py`).
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one study per core; BLAS threads would only fight
@@ -29,6 +32,7 @@ from scipy.stats import beta
 from benchmarks.problems import protocol
 from benchmarks.problems.protocol import KEEP, Problem
 from benchmarks.search_methods import ABSENT, METHODS, OURS
+from benchmarks.search_paired import Figures, Study, comparison, read, save
 
 WITHIN = 0.98
 CHECKPOINTS = (20, 40)
@@ -53,15 +57,18 @@ class Run:
 
     Attributes:
         launches_to_98: launches until the best was reached; infinite when the budget did not suffice.
-        regret: launches → hypervolume that the true front has and the launched candidates lack, as a share.
-        hangs: launches → launches that hung.
+        shortfall: after each launch, the log ratio of the best first objective to the best launched one that keeps the
+            others.
+        regret: after each launch, hypervolume that the true front has and the launched candidates lack, as a share.
+        hangs: after each launch, launches that hung.
         hang_gpu_hours: over the whole budget.
         ask_s: seconds of each ask.
     """
 
     launches_to_98: float
-    regret: Mapping[int, float]
-    hangs: Mapping[int, int]
+    shortfall: Sequence[float]
+    regret: Sequence[float]
+    hangs: Sequence[int]
     hang_gpu_hours: float
     ask_s: Sequence[float]
 
@@ -89,27 +96,26 @@ def judge(problem: Problem, launches: Sequence[Launch]) -> Run:
     assert at_baseline is not None, "a problem's baseline works"
     sign = np.where(problem.maximize, 1.0, -1.0)
 
-    def reached(launch: Launch) -> bool:
+    def away(launch: Launch) -> float:
         if launch.status != "ok" or launch.truth is None:
-            return False
+            return math.inf
         kept = all(
             value >= KEEP * base if up else value <= base / KEEP
             for value, base, up in zip(launch.truth[1:], at_baseline[1:], problem.maximize[1:], strict=True)
         )
-        lead = launch.truth[0]
-        near = lead >= WITHIN * problem.best_single if problem.maximize[0] else lead <= problem.best_single / WITHIN
-        return kept and near
+        return float(sign[0] * np.log(problem.best_single / launch.truth[0])) if kept else math.inf
 
-    first = next((i for i, launch in enumerate(launches, 1) if reached(launch)), float("inf"))
+    shortfall = np.minimum.accumulate([away(launch) for launch in launches])
     points = np.array(
         [x.truth if x.status == "ok" and x.truth else [np.nan] * len(sign) for x in launches], dtype=float
     )
-    marks = sorted({*CHECKPOINTS, len(launches)} & set(range(len(launches) + 1)))
-    volumes = {n: hypervolume(sign * points[:n], sign * np.array(problem.reference)) for n in marks}
+    volumes = [hypervolume(sign * points[:n], sign * np.array(problem.reference)) for n in range(1, len(launches) + 1)]
+    hung = [launch.status == "hang" for launch in launches]
     return Run(
-        launches_to_98=first,
-        regret={n: 1 - volume / problem.hypervolume for n, volume in volumes.items()},
-        hangs={n: sum(x.status == "hang" for x in launches[:n]) for n in marks},
+        launches_to_98=next((n for n, x in enumerate(shortfall, 1) if x <= -math.log(WITHIN)), math.inf),
+        shortfall=shortfall.tolist(),
+        regret=[1 - volume / problem.hypervolume for volume in volumes],
+        hangs=np.cumsum(hung).tolist(),
         hang_gpu_hours=sum(x.seconds for x in launches if x.status == "hang") * GPUS / 3600,
         ask_s=[x.ask_s for x in launches],
     )
@@ -162,8 +168,8 @@ def summary(runs: Sequence[Run], budget: int) -> dict[str, float | None]:
         "median_launches_to_98": None if np.isinf(median) else median,
         "reached_98": _mean(run.launches_to_98 <= budget for run in runs),
         "single_at_40": _mean(run.launches_to_98 <= at_40 for run in runs),
-        "hv_regret_at_40": round(_mean(run.regret[at_40] for run in runs), 4),
-        "hangs_at_40": _mean(run.hangs[at_40] for run in runs),
+        "hv_regret_at_40": round(_mean(run.regret[at_40 - 1] for run in runs), 4),
+        "hangs_at_40": _mean(run.hangs[at_40 - 1] for run in runs),
         "ask_s_at_100": round(statistics.median(run.ask_s[at_100] for run in runs), 4),
     }
 
@@ -191,7 +197,7 @@ def row(method: str, runs: Sequence[Run], budget: int) -> str:
         share(min(40, budget)),
         share(budget),
         f"{_count(statistics.median(times))} [{_count(low)}, {_count(high)}]",
-        *(mean([run.regret[n] for run in runs], 2) for n in CHECKPOINTS if n <= budget),
+        *(mean([run.regret[n - 1] for run in runs], 2) for n in CHECKPOINTS if n <= budget),
         mean([run.hang_gpu_hours for run in runs], 1),
         f"{statistics.median(run.ask_s[-1] for run in runs):.2f}",
     ]
@@ -219,13 +225,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=int, default=80, help="launches per study (default 80)")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
+    parser.add_argument("--save", type=Path, metavar="FILE", help="write each study's figures to a file")
+    parser.add_argument("--against", type=Path, metavar="FILE", help="compare with such a file, seed by seed")
     parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
     chosen = parser.parse_args(arguments)
     methods = chosen.methods.split(",")
     if unknown := set(methods) - set(METHODS):
         parser.error(f"no such method: {', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
-    figures = {}
+    figures, studies = {}, {}
     with ProcessPoolExecutor(chosen.jobs) as pool:
         for path in chosen.problem or GIVEN:
             name = protocol.load(Path(path)).name
@@ -238,8 +246,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 jobs = [pool.submit(study, path, method, seed, chosen.budget) for seed in seeds]
                 runs = [job.result() for job in jobs]
                 print(row(method, runs, chosen.budget), flush=True)
+                for seed, run in zip(seeds, runs, strict=True):
+                    figure = Figures.of(run.shortfall, run.regret, run.launches_to_98)
+                    studies[Study(name, method, seed, chosen.budget)] = figure
                 if method == OURS:
                     figures[name] = summary(runs, chosen.budget)
+    if chosen.save:
+        save(chosen.save, studies)
+    if chosen.against:
+        print("\n" + comparison(read(chosen.against), studies))
     print(json.dumps(figures))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,9 @@ from benchmarks.problems.disguised import Disguised
 from benchmarks.problems.optimum import area
 from benchmarks.problems.protocol import ENGINE
 from benchmarks.problems.server import ServerProblem
-from benchmarks.search import hypervolume, median_interval, share_interval
+from benchmarks.search import Launch, hypervolume, judge, median_interval, share_interval
 from benchmarks.search_methods import METHODS
+from benchmarks.search_paired import Figures, Study, comparison, read, save
 
 PROBLEMS = Path(protocol.__file__).parent
 
@@ -80,3 +82,27 @@ def test_the_modelled_server_meets_the_two_known_points() -> None:
         assert list(problem.truth(problem.BASELINE)["values"].values()) == pytest.approx([63.6, 2370.0])
         assert list(problem.truth(quick)["values"].values()) == pytest.approx([90.0, 2320.0])
         assert pytest.approx({"small": 94.926, "full": 105.639}[name], abs=1e-3) == problem.BEST_SINGLE
+
+
+def test_a_study_is_told_by_what_holds_after_each_launch() -> None:
+    problem = protocol.load(PROBLEMS / "small.py")
+    base = (63.6, 2370.0)
+    best = problem.best_single
+    truths = [base, (2 * best, 100.0), None, (best / 1.1, base[1]), (best / 1.01, base[1])]
+    run = judge(problem, [Launch("hang" if truth is None else "ok", truth, 600.0, 0.1) for truth in truths])
+    assert run.launches_to_98 == 5
+    assert run.shortfall == pytest.approx([np.log(best / 63.6)] * 3 + [np.log(1.1), np.log(1.01)], abs=1e-3)
+    assert run.regret == sorted(run.regret, reverse=True)
+    assert list(run.hangs) == [0, 0, 1, 1, 1]
+
+
+def test_versions_are_compared_on_the_seeds_that_both_ran(tmp_path: Path) -> None:
+    def studies(seeds: range, launches: Sequence[float]) -> dict[Study, Figures]:
+        return {Study("small", "tuner", s, 48): Figures(-3.0, 0.2, n) for s, n in zip(seeds, launches, strict=True)}
+
+    save(tmp_path / "before.json", studies(range(4), [30, 40, 35, 49]))
+    before = read(tmp_path / "before.json")
+    told = comparison(before, studies(range(1, 5), [30, 30, 49, 10])).splitlines()
+    assert len(told) == 3
+    assert told[-1].startswith("| small | tuner | 3 | +0.000 [+0.000, +0.000], 0 better 0 worse |")
+    assert told[-1].endswith("| -5.000 [-17.421, +7.421], 2 better 0 worse |")
