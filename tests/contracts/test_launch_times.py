@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from support.launches import alive, born, eventually, rogue_plan
+from support.launches import alive, born, eventually, is_gone, rogue_plan
 from support.workers import kill, start_worker
 
 from tuner.domain.outcome import Phase
@@ -26,7 +26,7 @@ def test_the_whole_tree_ends_within_ten_seconds_of_the_workers_sigkill(tmp_path:
     assert eventually(lambda: len(born(tmp_path)) == 5)
     kill(worker)
     began = time.monotonic()
-    assert eventually(lambda: alive(tmp_path) == [] and not Path(f"/proc/{guard}").exists())
+    assert eventually(lambda: alive(tmp_path) == [] and is_gone(guard))
     assert time.monotonic() - began < 10
 
 

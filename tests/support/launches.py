@@ -24,8 +24,13 @@ def born(run_dir: Path) -> list[int]:
     return [int(path.name) for path in (run_dir / "pids").glob("*")]
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended; whoever inherits it may take a while to collect it."""
+    return (stat := read_stat(pid)) is None or stat.is_dead
+
+
 def alive(run_dir: Path) -> list[int]:
-    return [pid for pid in born(run_dir) if (stat := read_stat(pid)) is not None and not stat.is_dead]
+    return [pid for pid in born(run_dir) if not is_gone(pid)]
 
 
 def eventually(question: Callable[[], bool], timeout_s: float = 20.0) -> bool:

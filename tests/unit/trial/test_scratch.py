@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from support.launches import alive, eventually, has_written, rogue_plan
+from support.launches import alive, eventually, has_written, is_gone, rogue_plan
 from support.workers import start_worker
 
 from tuner.trial.process import launch
@@ -76,7 +76,7 @@ def test_the_folder_goes_whichever_process_is_killed(
     with worker:
         assert littered_in(run_dir).parent == temporary
         kill(run_dir, worker, guard)
-    assert eventually(lambda: alive(run_dir) == [] and not Path(f"/proc/{guard}").exists())
+    assert eventually(lambda: alive(run_dir) == [] and is_gone(guard))
     sweep(tmp_path)
     assert list(temporary.iterdir()) == []
 

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 import pytest
 from support.launches import eventually
 
+from tuner.trial import starvation
 from tuner.trial.proctree import ProcessId, identify, read_stat
 from tuner.trial.starvation import CpuTime, StarvationWatch, taken_by_others
 
@@ -41,7 +42,8 @@ def core() -> int:
     return min(os.sched_getaffinity(0))
 
 
-def test_a_process_that_is_ready_while_others_run_is_starved(core: int) -> None:
+def test_a_process_that_is_ready_while_others_run_is_starved(core: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starvation, "LOOK_EVERY_S", 0.1)
     with running(SPIN, core=core), running(SPIN, core=core, nice=LOWEST) as victim:
         watch = StarvationWatch(lambda: [victim])
         assert eventually(lambda: watch.look() > 0.3)
