@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -63,10 +64,12 @@ def test_a_study_on_a_real_vllm_is_measured_exported_and_its_script_serves(tmp_p
     script = tmp_path / "serve.sh"
     tuner(tmp_path, "export", "real", "--pick", "1", "-o", str(script))
     assert "VLLM_SERVER_DEV_MODE" not in script.read_text()
+    # Nobody clears up after a server that is started by hand, and names of sockets are short.
+    temporary = tempfile.TemporaryDirectory(prefix="t", dir="/tmp")
     with (tmp_path / "serve.log").open("w") as log:
         port = free_port()
         server = subprocess.Popen(
-            ["bash", str(script)], cwd=tmp_path, env=os.environ | {"PORT": str(port)},
+            ["bash", str(script)], cwd=tmp_path, env=os.environ | {"PORT": str(port), "TMPDIR": temporary.name},
             stdout=log, stderr=log, start_new_session=True,
         )  # fmt: skip
     try:
@@ -75,6 +78,7 @@ def test_a_study_on_a_real_vllm_is_measured_exported_and_its_script_serves(tmp_p
     finally:
         os.killpg(server.pid, 15)
         server.wait(60)
+        temporary.cleanup()
     log_text = (tmp_path / "serve.log").read_text()
     assert f"'max_num_seqs': {shown['settings']['max_num_seqs']}" in log_text
 
