@@ -6,6 +6,7 @@ Every process that it makes writes its id into `pids/` of its working directory,
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import signal
 import socket
@@ -78,6 +79,18 @@ def litter(*shared: str) -> None:
         (folder / name / "kept").write_text("x")
 
 
+def share(*names: str) -> list[mmap.mmap]:
+    """Map shared memory that nobody will remove: a new one, and those of the given names."""
+    mapped = []
+    for name in (f"rogue-{uuid.uuid4()}", *names):
+        descriptor = os.open(f"/dev/shm/{name}", os.O_RDWR | os.O_CREAT, 0o600)
+        os.ftruncate(descriptor, mmap.PAGESIZE)
+        mapped.append(mmap.mmap(descriptor, mmap.PAGESIZE))
+        os.close(descriptor)
+        print(f"maps {name}", flush=True)
+    return mapped
+
+
 def main() -> None:
     mode, *arguments = sys.argv[1:]
     note()
@@ -136,6 +149,10 @@ def main() -> None:
     elif mode == "litter":
         litter(*arguments)
         print("littered", flush=True)
+        wait_forever()
+    elif mode == "share":
+        mapped = share(*arguments)
+        print(f"shared {len(mapped)}", flush=True)
         wait_forever()
     elif mode == "script":
         for line in arguments:

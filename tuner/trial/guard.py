@@ -10,7 +10,7 @@ killed, the kernel kills the server (PR_SET_PDEATHSIG) and the worker, which see
 
 Standard library only and few modules: a start costs some 30 ms. The order comes as one JSON line on standard input,
 never on the command line or on disk, because the environment may hold secrets. Events go out as JSON lines:
-`started`, `members`, `member_killed`, `leader_exit`, `tree_exit`, `spawn_failed`, `done`.
+`started`, `members`, `shared_memory`, `member_killed`, `leader_exit`, `tree_exit`, `spawn_failed`, `done`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tuner.trial import cgroup, proctree, scratch
+from tuner.trial import cgroup, proctree, scratch, sharedmemory
 from tuner.trial.deaths import DeathWatch
 from tuner.trial.logfile import LogWriter
 from tuner.trial.proctree import Marks, ProcessId
@@ -83,6 +83,7 @@ class _Guard:
         self._began = time.monotonic()
         self._grace_s = ORPHAN_GRACE_S
         self._deaths = DeathWatch()
+        self._segments = sharedmemory.SegmentWatch()
 
     def _on_signal(self, number: int, _frame: object) -> None:
         if number != signal.SIGCHLD:
@@ -203,6 +204,11 @@ class _Guard:
         if members != self._members:
             self._members = members
             self._tell("members", processes=sorted((m.pid, m.start) for m in members))
+        self._remember_segments(members)
+
+    def _remember_segments(self, members: Iterable[ProcessId]) -> None:
+        if self._segments.look(member.pid for member in members):
+            self._tell("shared_memory", segments=sorted((s.name, s.inode) for s in self._segments.made))
 
     def _report_deaths(self) -> None:
         self._next_deaths = time.monotonic() + _DEATHS_EVERY_S
@@ -220,7 +226,9 @@ class _Guard:
         """SIGTERM to everything that belongs to the launch, a bounded wait, then SIGKILL to what is left."""
         self._deaths.close()  # what dies from here on was asked to
         marks = Marks(self._order["launch_id"], guard=self._myself, cgroup=self._order["cgroup"])
-        for process in proctree.find_members(marks):
+        members = proctree.find_members(marks)
+        self._remember_segments(members)
+        for process in members:
             proctree.send(process, signal.SIGTERM)
             proctree.send(process, signal.SIGCONT)  # a stopped process hears SIGTERM only when it goes on
         deadline = time.monotonic() + self._grace_s
@@ -232,12 +240,13 @@ class _Guard:
         self.finish(left)
 
     def finish(self, left: Iterable[ProcessId] = ()) -> None:
-        """Close the log, give cgroup and temporary folder back, and say goodbye with the processes that are left."""
+        """Close the log, give back cgroup, temporary folder and shared memory, and say which processes are left."""
         self._log.close()
         if self._order["cgroup"]:
             cgroup.remove(self._order["cgroup"])
         if self._order["scratch"]:
             scratch.remove(Path(self._order["scratch"]))
+        sharedmemory.remove(self._segments.made)
         self._tell("done", left=sorted((m.pid, m.start) for m in left))
 
     def _drain_log(self, wait_s: float) -> None:

@@ -21,6 +21,7 @@ from tuner.domain.launch import LaunchPlan
 from tuner.errors import InternalError
 from tuner.trial import cgroup as cgroups
 from tuner.trial import guard as guard_program
+from tuner.trial import sharedmemory
 from tuner.trial.deaths import Death
 from tuner.trial.environment import build_environment
 from tuner.trial.gpu import DirtyGpu, GpuProbe, memory_floor, wait_until_clean
@@ -268,6 +269,7 @@ class ServerHandle:
             cgroups.remove(self._record.cgroup)
         if self._record.scratch and not remove(Path(self._record.scratch)):
             self._notes.append(f"the temporary folder {self._record.scratch} could not be removed")
+        sharedmemory.remove(self._record.segments)
         held = check_ports(self._record.ports, {*members, self.guard_pid}, timeout_s=_PORT_RETURN_S)
         dirty: tuple[DirtyGpu, ...] = ()
         if self._gpus is not None and self._floor:
@@ -339,6 +341,8 @@ class ServerHandle:
         elif kind == "members":
             seen = frozenset(ProcessId(pid, start) for pid, start in event["processes"])
             self._update(members=self._record.members | seen)
+        elif kind == "shared_memory":
+            self._update(segments=frozenset(sharedmemory.Segment(*segment) for segment in event["segments"]))
         elif kind == "spawn_failed":
             self._refused = event["reason"]
             self._spawned.set()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.trial.proctree import Marks, ProcessId, identify
+from tuner.trial.sharedmemory import Segment
 
 FILE = "launch.json"
 
@@ -34,6 +35,7 @@ class LaunchRecord:
         cgroup: directory of its cgroup, if it has one.
         ports: ports that the plan gave it.
         scratch: its own temporary folder, if it has one.
+        segments: shared memory that its processes made, as far as the guard has seen.
         members: every process seen below the guard so far.
         ended: whether the launch was torn down and nothing was left.
     """
@@ -47,6 +49,7 @@ class LaunchRecord:
     cgroup: str | None = None
     ports: tuple[int, ...] = ()
     scratch: str | None = None
+    segments: frozenset[Segment] = frozenset()
     members: frozenset[ProcessId] = frozenset()
     ended: bool = False
 
@@ -73,6 +76,7 @@ class LaunchRecord:
         """Replace the file in one step, so that a reader never sees half of it."""
         content = dataclasses.asdict(self)
         content["members"] = sorted(dataclasses.astuple(member) for member in self.members)
+        content["segments"] = sorted(dataclasses.astuple(segment) for segment in self.segments)
         for name in ("worker", "guard", "server"):
             value = getattr(self, name)
             content[name] = None if value is None else dataclasses.astuple(value)
@@ -96,6 +100,7 @@ class LaunchRecord:
                 cgroup=content["cgroup"],
                 ports=tuple(content["ports"]),
                 scratch=content.get("scratch"),
+                segments=frozenset(Segment(*segment) for segment in content.get("segments", ())),
                 members=frozenset(ProcessId(*member) for member in content["members"]),
                 ended=content["ended"],
             )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.trial import cgroup as cgroups
+from tuner.trial import sharedmemory
 from tuner.trial.guard import KILL_WAIT_S, ORPHAN_GRACE_S
 from tuner.trial.logfile import join_segments
 from tuner.trial.process import LOG
@@ -51,10 +52,13 @@ def sweep(run_root: Path) -> list[Swept]:
         record = LaunchRecord.read(path)
         if record is None or record.ended or is_alive(record.worker):
             continue
-        swept = _sweep_one(path.parent, record) if record.boot == boot_id() else None
+        is_of_this_boot = record.boot == boot_id()
+        swept = _sweep_one(path.parent, record) if is_of_this_boot else None
         join_segments(path.parent / LOG)
         if record.scratch:
             remove(Path(record.scratch))
+        if is_of_this_boot:
+            sharedmemory.remove(record.segments)
         if swept is not None:
             found.append(swept)
         if swept is None or not swept.left:
