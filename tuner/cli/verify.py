@@ -28,7 +28,7 @@ def verify(
 ) -> None:
     """Start an exported script, measure it again with the recorded workload, and compare.
 
-    Exit code 0: every number was reached again; 3: one was not, or a launch failed.
+    Exit code 0: every number was reached again; 3: one was not, or a launch failed; 1: this host denies the script.
     """
     from tuner.study.verify import verify as run
 

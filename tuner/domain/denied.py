@@ -227,10 +227,11 @@ class DenyList:
         words = _words("\n".join(line for line in text.splitlines() if not line.lstrip().startswith("#")))
         for name, value in self.kept_env.items():
             if name not in KEPT_ENV and f"{name}={value}" not in words:
-                return f"it does not set {name}={value}, which every launch keeps here"
-        for name in self.kept_flags.get(engine, {}):
+                return f"it does not set {name}={value}, which every launch keeps here{_reason(self.env, name, value)}"
+        for name, kept in self.kept_flags.get(engine, {}).items():
             if not any(catalogue.canonical(word.partition("=")[0]) == catalogue.canonical(name) for word in words):
-                return f"it does not give {name}, which every launch keeps here"
+                reason = _reason(self.flags.get(engine, ()), name, spell(kept))
+                return f"it does not give {name}, which every launch keeps here{reason}"
         return self._refused_word(engine, catalogue, words)
 
     def _refused_word(self, engine: str, catalogue: FlagCatalogue, words: Sequence[str]) -> str | None:
@@ -246,6 +247,11 @@ class DenyList:
                 if (entry := self.refuses_flag(engine, spec.name, own)) is not None:
                     return f"{word}: {entry.reason}"
         return None
+
+
+def _reason(entries: Sequence[Denied], name: str, kept: str) -> str:
+    """`: why` a setting is kept at a value, or nothing where no entry says so."""
+    return next((f": {one.reason}" for one in entries if one.name == name and one.instead == kept), "")
 
 
 def _words(text: str) -> list[str]:

@@ -15,7 +15,9 @@ from tuner.domain.outcome import Failure
 from tuner.domain.recorded import Recorded, RecordedNumber, read_recorded
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialEvent, TrialReport, TrialRequest
+from tuner.engines.catalogue import load_catalogue
 from tuner.errors import UserError
+from tuner.trial.denyfiles import host_deny_list, refuse_denied_script
 from tuner.trial.runner import run_trial
 
 TOLERANCE = 0.05
@@ -112,10 +114,13 @@ def verify(
         notify: called with every step.
 
     Raises:
-        UserError: the script cannot be read, or remembers nothing.
-        MachineUnfit: engine or GPUs are missing.
+        UserError: the script cannot be read, remembers nothing, or is denied on this host.
+        SpecError: a deny file of this host is wrong.
     """
     recorded = read_script(path)
+    # Said here and not by a launch: what this host denies is no change of what the script does.
+    catalogue = load_catalogue(recorded.engine, recorded.versions.get(recorded.engine))
+    refuse_denied_script(path, recorded.engine, catalogue, host_deny_list())
     reports = []
     for number in range(1, launches + 1):
         request = _request(recorded, run_root / f"launch-{number}", number)

@@ -17,14 +17,14 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tuner import yamlfile
-from tuner.domain.catalogue import FlagSpec, closest
+from tuner.domain.catalogue import FlagCatalogue, FlagSpec, closest
 from tuner.domain.denied import BUILT_IN, Denied, DenyList, any_of, switched_on, unless
 from tuner.domain.knob import EnvName, FlagName
 from tuner.domain.values import Scalar, spell
 from tuner.engines.catalogue import catalogue_versions, load_catalogue
 from tuner.engines.definition import engine_names, load_definition, load_definitions, problems_of
 from tuner.engines.plan import env_text
-from tuner.errors import Problem, SpecError
+from tuner.errors import Problem, SpecError, UserError
 from tuner.spec.settings import OWN_FLAGS
 from tuner.trial.environment import OWN_NAMES
 
@@ -67,7 +67,7 @@ class DenyEntry(BaseModel):
 
         Args:
             name: as the list knows it.
-            where: file and line, for the reason.
+            where: file, line and column, for the reason.
             text: how a value is written where it is compared.
             always: what is denied when neither `keep` nor `values` is given.
         """
@@ -111,6 +111,17 @@ def host_deny_list() -> DenyList:
         SpecError: a file is wrong.
     """
     return BUILT_IN.extended(host_denials().deny)
+
+
+def refuse_denied_script(script: Path, engine: str, catalogue: FlagCatalogue, deny: DenyList) -> None:
+    """Check a shell script that brings a launch of its own.
+
+    Raises:
+        UserError: it gives a launch what is denied, or lacks what every launch keeps.
+    """
+    if (why := deny.refuses_script(engine, catalogue, script.read_text(encoding="utf-8"))) is not None:
+        hint = "change the script to suit this host; `tuner doctor` lists what is denied here"
+        raise UserError(f"{script} is not launched: {why}", hint=hint)
 
 
 def host_denials() -> HostDenials:
@@ -255,7 +266,8 @@ class _Reader:
         self.problems.append(self._document.problem(place, message, hint=hint, key=True))
 
     def _where(self, place: tuple[str, ...]) -> str:
-        return f"{self._document.file}:{self._document.locate(place, key=True).line}"
+        spot = self._document.locate(place, key=True)
+        return f"{self._document.file}:{spot.line}:{spot.column}"
 
 
 def _line(name: str, entry: DenyEntry, denied: Denied) -> str:

@@ -30,6 +30,7 @@ from tuner.secrets import redact_tree
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.conditions import ConditionWatch
 from tuner.trial.deadlines import PhaseDeadlines
+from tuner.trial.denyfiles import refuse_denied_script
 from tuner.trial.energy import Joules
 from tuner.trial.gpu import NvmlProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
@@ -168,8 +169,7 @@ def _plan(request: TrialRequest, setup: EngineSetup, place: Place, script: Path 
     plan = setup.plan(request.candidate, place)
     if script is None:
         return plan
-    if (why := setup.deny.refuses_script(plan.engine, setup.catalogue, script.read_text(encoding="utf-8"))) is not None:
-        raise UserError(f"{script} is not launched: {why}")
+    refuse_denied_script(script, plan.engine, setup.catalogue, setup.deny)
     return replace(plan, argv=("bash", str(script.absolute())), env={"HOST": plan.host, "PORT": str(plan.port)})
 
 
