@@ -105,6 +105,8 @@ def test_the_storage_can_come_from_the_environment(
         (["export", "day"], 1, "there is no study day"),
         (["export", "empty"], 3, "no configuration was measured that keeps every limit"),
         (["export", "night", "--pick", "best"], 1, "no such pick: best"),
+        (["export", "night", "--pick", "best"], 1, "choose confirmed, single-stream, throughput, knee, baseline or"),
+        (["study", "ablate", "night", "--trial", "2", "--dry-run"], 1, "trial 2 of night was not measured"),
         (["export", "night", "--pick", "2"], 1, "trial 2 has no measurement"),
         (["export", "night", "--format", "exe"], 2, "no such format: exe"),
         (["export", "night", "--json"], 2, "say which with -o"),

@@ -53,6 +53,9 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     assert finalist["changes"], "which one it is may be luck on a busy machine"
     assert finalist["effects"][0]["low"] < finalist["effects"][0]["change"] < finalist["effects"][0]["high"]
 
+    again = document(tmp_path, "study", "confirm", "night", "--launches", "3")
+    assert again["arms"] == found["arms"], "without --top it keeps the finalists it has"
+
     both = next(
         row["trial"]
         for row in document(tmp_path, "study", "trials", "night")["trials"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.domain.front import DEFAULT_PICK
+from tuner.domain.front import DEFAULT_PICK, PICKS
 from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import AttemptRecord, StudyRecord
+from tuner.errors import StudyError
 
 CONFIRMED = "confirmed"
 """The pick that stands for the result of the last confirmation; without one, for the front's default pick."""
@@ -26,8 +27,14 @@ def resolved_pick(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: 
 
     Of a measured one, because one launch of the chosen configuration may have failed: the first of a baseline, say.
     Anything else stays.
+
+    Raises:
+        StudyError: there is no such pick.
     """
     if pick != CONFIRMED:
+        if pick not in PICKS and not pick.isdecimal():
+            known = ", ".join((CONFIRMED, *PICKS))
+            raise StudyError(f"no such pick: {pick}", hint=f"choose {known} or a trial number")
         return pick
     found = confirmation(record, attempts)
     if found is None:

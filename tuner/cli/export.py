@@ -80,6 +80,10 @@ def export(
     else:
         label = ", simulated" if chosen.simulated else ""
         console().print(f"{output}: trial {chosen.trial} of {study} ({form}{label})", markup=False)
+        if chosen.broken:
+            console().print(
+                f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow", markup=False
+            )
 
 
 def write_default_export(store: Store, record: StudyRecord) -> Path:

@@ -146,7 +146,8 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
         print_json(front_document(record, front, cautions))
         return
     if not front.members:
-        out().print("no configuration was measured that keeps every limit")
+        error = front.nothing_feasible()
+        out().print(f"{error}\n  → {error.hint}", markup=False)
     else:
         out().print(front_table(record, front))
         out().print("; ".join(_notes(record, front)), style="dim", markup=False)
@@ -163,7 +164,7 @@ def print_cautions(cautions: Sequence[Caution]) -> None:
         out().print(f"warning: {caution}", style="yellow", markup=False, soft_wrap=whole)
 
 
-def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
+def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     """What a study that just ended found: front, gain over the baseline, and the exported script's path."""
     from tuner.cli.export import write_default_export
 
@@ -175,11 +176,11 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     if as_json:
         document = front_document(record, front, cautions)
         print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
-        return
+        return front
     console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
     if not front.members:
         print_cautions(cautions)
-        return
+        return front
     out().print(front_table(record, front))
     out().print("; ".join(_notes(record, front)), style="dim", markup=False)
     print_cautions(cautions)
@@ -188,9 +189,9 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
     label = f" ({SIMULATED})" if chosen.simulated else ""
     how = f" by `{rule}`" if rule in PICKS else " and confirmed"
     if chosen.is_baseline:
-        how, what = (
-            (how, "the baseline itself") if rule in PICKS else ("", "the baseline; no finalist is shown to be better")
-        )
+        what = "the baseline itself"
+        if rule not in PICKS:
+            how, what = "", "the baseline; no finalist is shown to gain and to lose nothing"
     else:
         what = _configuration(record, front, chosen)
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
@@ -199,3 +200,4 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> None:
         alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""
         out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)
     out().print(f"script: {script}", markup=False, soft_wrap=True)
+    return front

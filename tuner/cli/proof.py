@@ -41,7 +41,14 @@ _FALLBACK_ROUNDS = 3
 
 def confirm(
     name: _NameArgument,
-    top: Annotated[int, typer.Option(min=1, help="Finalists besides the baseline.")] = 3,
+    top: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Finalists besides the baseline. [default: those of a confirmation that was begun, else 3]",
+            show_default=False,
+        ),
+    ] = None,
     launches: _LaunchesOption = None,
     storage: StorageOption = None,
     ray_address: _AddressOption = None,
@@ -56,13 +63,14 @@ def confirm(
     from tuner.cli import proof_view
     from tuner.cli.insight import search_of
     from tuner.store import open_store
-    from tuner.study.confirm import ConfirmAgenda, Extent, confirmation_of
+    from tuner.study.confirm import FINALISTS, ConfirmAgenda, Extent, confirmation_of, finalists_begun
     from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
-        record = store.study(name)
-        extent = Extent(top, _rounds(record, launches), len(record.space.engines))
+        record, attempts = store.study(name), store.attempts(name)
+        finalists = top or finalists_begun(attempts, baselines_of(attempts)) or FINALISTS
+        extent = Extent(finalists, _rounds(record, launches), len(record.space.engines))
         planned = None
         if dry_run:
             search, attempts = search_of(name, storage)
@@ -140,13 +148,17 @@ def _rounds(record: StudyRecord, launches: int | None) -> int:
 
 
 def _winner(record: StudyRecord, attempts: list[AttemptRecord], trial: int | None) -> Candidate:
+    from tuner.domain.study import AttemptState
     from tuner.export.standings import front_of
 
     if trial is not None:
-        found = next((a.candidate for a in attempts if a.trial == trial), None)
-        if found is None:
+        launches = [a for a in attempts if a.trial == trial]
+        if not launches:
             raise StudyError(f"{record.name} has no trial {trial}", hint=f"tuner study trials {record.name}")
-        return found
+        if all(a.state is not AttemptState.MEASURED for a in launches):
+            hint = f"choose one that works: tuner study front {record.name}"
+            raise StudyError(f"trial {trial} of {record.name} was not measured", hint=hint)
+        return launches[0].candidate
     return front_of(record.space, attempts).pick(resolved_pick(record, attempts, CONFIRMED)).candidate
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.cli.output import out, print_json
 from tuner.cli.planned_view import candidate_document, changes_document, planned_document, print_planned
 from tuner.cli.wording import SIMULATED, changes, number
-from tuner.domain.front import Estimate
+from tuner.domain.front import Estimate, broken_words
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import StudyRecord
@@ -152,12 +152,11 @@ def _value_text(value: Estimate | None) -> str:
 
 
 def _verdict(arm: ArmResult) -> str:
-    if arm.is_baseline:
-        return "baseline"
-    said = [f"{effect.objective}: {effect.finding.value}" for effect in arm.effects]
+    said = ["baseline"] if arm.is_baseline else [f"{e.objective}: {e.finding.value}" for e in arm.effects]
     if arm.failures:
         said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
-    said += [f"breaks {label} by {excess * 100:.1f} %" for label, excess in arm.broken.items()]
+    if arm.broken:
+        said.append(f"breaks {broken_words(arm.broken)}")
     if arm.yields_to is not None:
         said.append(f"no better than the simpler trial {arm.yields_to}")
     return "; ".join(said)
@@ -217,7 +216,8 @@ def _configuration(space: Space, arm: ArmResult) -> str:
 def _chosen_lines(found: Confirmation) -> Sequence[str]:
     chosen = found.chosen
     if chosen.is_baseline:
-        return ["chosen: the baseline; no finalist is shown to gain and to lose nothing"]
+        broken = f", though it breaks {broken_words(chosen.broken)}" if chosen.broken else ""
+        return [f"chosen: the baseline; no finalist is shown to gain and to lose nothing{broken}"]
     lines = [f"chosen: trial {chosen.trial}: {changes(chosen.changes)}"]
     for effect in chosen.effects:
         better = "" if effect.better is None else f", better with probability {chance(effect.better)}"

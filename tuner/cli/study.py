@@ -205,11 +205,13 @@ def _run(
     configure_logging()
     with watching(prepared) as (view, stop):
         end = run(prepared, store, options, storage_url=storage, notify=view.notify, stop=stop)
-    front_view.conclude(store, prepared.record.name, end, as_json=as_json)
+    front = front_view.conclude(store, prepared.record.name, end, as_json=as_json)
     if end.error is not None:
         raise end.error
     if stop.urgency:
         raise Stopped("stopped; every finished trial is kept", hint=f"tuner study resume {prepared.record.name}")
+    if not front.members:
+        raise front.nothing_feasible()
 
 
 @app.command()

@@ -129,6 +129,11 @@ def beats(a: Standing, b: Standing, maximize: Sequence[bool]) -> bool:
     return beyond
 
 
+def broken_words(broken: Mapping[str, float]) -> str:
+    """`output_tok_s@128 min by 2.4 %`."""
+    return ", ".join(f"{label} by {excess * 100:.1f} %" for label, excess in broken.items())
+
+
 @dataclass(frozen=True, slots=True)
 class Front:
     """What a study found.
@@ -222,8 +227,19 @@ class Front:
         if rule not in rules:
             raise StudyError(f"no such pick: {rule}", hint=f"choose {', '.join(PICKS)} or a trial number")
         if not self.members:
-            raise NothingFeasible("no configuration was measured that keeps every limit")
+            raise self.nothing_feasible()
         return min(self._contenders, key=rules[rule])
+
+    def nothing_feasible(self) -> NothingFeasible:
+        """The error of an empty front: by how much the baseline breaks its limits, and who comes closest."""
+        said = "no configuration was measured that keeps every limit"
+        if self.baseline is not None and self.baseline.broken:
+            said += f"; the baseline itself breaks {broken_words(self.baseline.broken)}"
+        closest = min(self.infeasible, key=lambda s: max(s.broken.values()), default=None)
+        hint = "loosen the limit, or give the search more launches"
+        if closest is not None and not closest.is_baseline:
+            hint = f"trial {closest.trial} comes closest: it breaks {broken_words(closest.broken)}; {hint}"
+        return NothingFeasible(said, hint=hint)
 
     @property
     def _contenders(self) -> tuple[Standing, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import Estimate, Front, Standing
+from tuner.domain.front import Estimate, Front, Standing, broken_words
 from tuner.domain.proof import Ablation, AblationRow, ArmResult, Confirmation, Effect
 from tuner.domain.values import chance, readable, spell
 from tuner.export.report_facts import Figure, Table
@@ -93,7 +93,8 @@ def _said(found: Confirmation, arm: ArmResult) -> str:
     said = ["chosen"] if arm is found.chosen else []
     if arm.failures:
         said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
-    said += [f"breaks {label} by {excess * 100:.1f} %" for label, excess in arm.broken.items()]
+    if arm.broken:
+        said.append(f"breaks {broken_words(arm.broken)}")
     if arm.yields_to is not None:
         said.append(f"not better than the simpler trial {arm.yields_to}")
     return "; ".join(said)

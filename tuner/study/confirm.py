@@ -90,6 +90,14 @@ def _is_over(attempts: Sequence[AttemptRecord]) -> bool:
     return last is None or last.purpose is not Purpose.CONFIRM
 
 
+def finalists_begun(attempts: Sequence[AttemptRecord], baselines: Mapping[str, Candidate]) -> int | None:
+    """How many finalists the confirmation has that would go on; None where a new one would begin."""
+    if _is_over(attempts):
+        return None
+    known = {baseline.fingerprint for baseline in baselines.values()}
+    return len({a.candidate.fingerprint for a in series_of(attempts)} - known) or None
+
+
 class ConfirmAgenda:
     """Launches of a confirmation; it begins, goes on, or finds that everything was launched.
 

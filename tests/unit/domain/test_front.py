@@ -203,3 +203,19 @@ def test_lowest_and_highest_load_are_found_among_levels_and_rates(
     goals: list[Objective], ends: tuple[int, int]
 ) -> None:
     assert ends_of_load(goals) == ends
+
+
+class TestNothingFeasible:
+    def test_it_tells_by_how_much_the_baseline_breaks_its_limits_and_who_comes_closest(self) -> None:
+        limit = "output_tok_s@128 min"
+        start = standing(0, 60, 2000, is_baseline=True, broken={limit: 0.13})
+        near_miss, far = (standing(n, 70, 2100, broken={limit: share}) for n, share in ((3, 0.02), (4, 0.5)))
+        error = Front.of(GOALS, [start, near_miss, far]).nothing_feasible()
+        assert str(error).endswith("; the baseline itself breaks output_tok_s@128 min by 13.0 %")
+        assert error.hint is not None
+        assert error.hint.startswith("trial 3 comes closest: it breaks output_tok_s@128 min by 2.0 %; ")
+
+    def test_without_any_launch_there_is_nobody_to_name(self) -> None:
+        error = Front.of(GOALS, []).nothing_feasible()
+        assert str(error) == "no configuration was measured that keeps every limit"
+        assert error.hint == "loosen the limit, or give the search more launches"
