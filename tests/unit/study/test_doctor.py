@@ -31,8 +31,8 @@ def test_the_doctor_shows_what_a_host_denies_and_where_that_stands(deny: Path, s
     )
     (check,) = [check for check in examine(sqlite_url) if check.name == "denied on this host"]
     assert check.state is State.OK
-    assert f"A kept at 1: peer access hangs ({deny}:2)" in check.found
-    assert f"vllm --enforce-eager denied: slow ({deny}:3)" in check.found
+    assert f"A kept at 1: peer access hangs ({deny}:2:3)" in check.found
+    assert f"vllm --enforce-eager denied: slow ({deny}:3:16)" in check.found
 
 
 def test_the_doctor_fails_where_a_file_is_wrong(deny: Path, sqlite_url: str) -> None:
