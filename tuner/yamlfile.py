@@ -186,6 +186,8 @@ def _syntax_problem(text: str, file: str, error: MarkedYAMLError) -> Problem:
         hint = "YAML allows no tabs for indentation; use spaces"
     elif "mapping values are not allowed" in (error.problem or ""):
         hint = "a value that contains ': ' needs quotes; or the indentation of this line is off"
+    elif "stream end" in (error.problem or "") or "end of stream" in (error.problem or ""):
+        hint = "the file ends too early: a bracket or quote is not closed"
     message = error.problem or error.context or "is not YAML"
     if error.context and error.problem:
         message = f"{error.problem} ({error.context})"

@@ -11,8 +11,9 @@ from typing import Annotated, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tuner import yamlfile
+from tuner.domain.faults import problems_of
 from tuner.domain.knob import EnvName, FlagName
-from tuner.errors import Problem, SpecError, UserError
+from tuner.errors import SpecError, UserError
 from tuner.resources import launchers_dir
 
 PYTHON_PLACEHOLDER = "{python}"
@@ -173,14 +174,7 @@ def _load(path: Path) -> EngineDefinition:
     try:
         return EngineDefinition.model_validate(document.data)
     except ValidationError as error:
-        raise SpecError(problems_of(document, error)) from error
-
-
-def problems_of(document: yamlfile.Document, error: ValidationError) -> list[Problem]:
-    """Every fault that pydantic found, at its place; a key that should not be there is pointed at itself."""
-    return [
-        document.problem(item["loc"], item["msg"], key=item["type"] == "extra_forbidden") for item in error.errors()
-    ]
+        raise SpecError(problems_of(document, document.data, error, EngineDefinition)) from error
 
 
 def load_definition(name: str) -> EngineDefinition:

@@ -7,15 +7,13 @@ unknown flag are reported together and not one per run.
 from __future__ import annotations
 
 import copy
-import re
 from collections.abc import Callable, Iterator, Mapping
-from types import UnionType
-from typing import Any, Union, get_args, get_origin
+from typing import Any
 
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 
-from tuner.domain.catalogue import closest
 from tuner.domain.conditions import ConditionSyntaxError, parse_condition
+from tuner.domain.faults import fault_of
 from tuner.domain.space import MISPLACED, Space
 from tuner.domain.values import UNSET_WORD
 from tuner.spec.findings import Findings
@@ -27,14 +25,6 @@ _MISSING = object()
 NO_RULE = "engine == unset"
 """Stands for a rule that could not be read; it never holds."""
 _Path = tuple[str | int, ...]
-
-_PATTERNS = {
-    r"^[a-z][a-z0-9_]*$": "must be lower-case letters, digits and _, starting with a letter",
-    r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$": "must look like a flag: --name or -name",
-    r"^[A-Za-z_][A-Za-z0-9_]*$": "must look like an environment variable: letters, digits and _",
-    r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "must be letters, digits, _, . and -, starting with a letter or digit",
-    r"^\d+\.\d+$": 'must look like "12.0", in quotes',
-}
 
 
 def read_space(document: Document, data: Any, findings: Findings) -> tuple[Space | None, frozenset[str]]:
@@ -118,54 +108,12 @@ def _report(data: Any, item: dict[str, Any], findings: Findings) -> list[_Path]:
         for path, message in faults:
             findings.error(path, message)
         return list(dict.fromkeys(path[:2] for path, _ in faults))
-    path = _existing(data, item["loc"])
-    if kind == "extra_forbidden":
-        known = _fields_at(path[:-1])
-        guess = closest(str(path[-1]), tuple(known))
-        hint = f"did you mean {guess}?" if guess else f"known here: {', '.join(known)}"
-        findings.error(path, "unknown key", hint, key=True)
-        return [path]
+    fault = fault_of(item, data, Space)
+    findings.error(fault.path, fault.message, fault.hint, key=fault.key, offset=_offset_in(item))
     if kind == "missing":
-        missing = item["loc"][-1]
-        findings.error(path, f"{missing} is missing", key=True)
-        return [_unit(path) or (missing,)]
-    is_key = item["loc"][-1:] == ("[key]",)
-    findings.error(path, _words_for(item), _hint_for(item), key=is_key, offset=_offset_in(item))
-    return [path if is_key else _unit(path)]
-
-
-def _existing(data: Any, loc: tuple[str | int, ...]) -> _Path:
-    """The part of a pydantic location that is a path of the data (it may end in `[key]` or a union's member)."""
-    path: list[str | int] = []
-    for part in loc:
-        inside = part in data if isinstance(data, dict) else isinstance(data, list) and part in range(len(data))
-        if not inside:
-            break
-        data = data[part]
-        path.append(part)
-    return tuple(path)
-
-
-def _words_for(item: dict[str, Any]) -> str:
-    kind, context = str(item["type"]), item.get("ctx", {})
-    if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(str(context.get("pattern")), str(item["msg"]))
-    if kind == "enum":
-        return f"{item['input']!r} is not known; it may be {context.get('expected')}"
-    if kind in ("model_type", "mapping_type", "dict_type"):
-        return "must be a mapping (key: value)"
-    if kind == "tuple_type":
-        return "must be a list"
-    text = str(item["msg"]).removeprefix("Value error, ")
-    return text.replace("Input should be", "must be").replace("Tuple should have", "must have")
-
-
-def _hint_for(item: dict[str, Any]) -> str | None:
-    if item["type"] != "enum":
-        return None
-    expected = re.findall(r"'([^']*)'", str(item.get("ctx", {}).get("expected", "")))
-    guess = closest(str(item["input"]), tuple(expected))
-    return f"did you mean {guess}?" if guess else None
+        return [_unit(fault.path) or (item["loc"][-1],)]
+    of_key = kind == "extra_forbidden" or item["loc"][-1:] == ("[key]",)
+    return [fault.path if of_key else _unit(fault.path)]
 
 
 def _offset_in(item: dict[str, Any]) -> int:
@@ -177,28 +125,6 @@ def _offset_in(item: dict[str, Any]) -> int:
     except ConditionSyntaxError as error:
         return error.offset
     return 0
-
-
-def _fields_at(path: _Path) -> list[str]:
-    """Keys that the model at a path knows, as they are written in a file."""
-    model: Any = Space
-    for part in path:
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            names = {field.alias or name: field.annotation for name, field in model.model_fields.items()}
-            model = names.get(str(part))
-        else:
-            model = (get_args(model) or (None,))[0 if get_origin(model) is tuple else -1]
-        model = _plain_type(model)
-    if isinstance(model, type) and issubclass(model, BaseModel):
-        return [field.alias or name for name, field in model.model_fields.items()]
-    return []
-
-
-def _plain_type(annotation: Any) -> Any:
-    """`X` of `X | None`."""
-    if get_origin(annotation) in (Union, UnionType):
-        return next((arg for arg in get_args(annotation) if arg is not type(None)), None)
-    return annotation
 
 
 # ---------------------------------------------------------------- what to leave out

@@ -19,10 +19,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from tuner import yamlfile
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec, closest
 from tuner.domain.denied import BUILT_IN, Denied, DenyList, any_of, switched_on, unless
+from tuner.domain.faults import fault_of, problems_of
 from tuner.domain.knob import EnvName, FlagName
 from tuner.domain.values import Scalar, spell
 from tuner.engines.catalogue import catalogue_versions, load_catalogue
-from tuner.engines.definition import engine_names, load_definition, load_definitions, problems_of
+from tuner.engines.definition import engine_names, load_definition, load_definitions
 from tuner.engines.plan import env_text
 from tuner.errors import Problem, SpecError, UserError
 from tuner.spec.settings import OWN_FLAGS
@@ -145,7 +146,11 @@ def usual_files() -> tuple[Path, ...]:
 def _files() -> Iterator[Path]:
     yield from filter(_is_there, usual_files())
     if named := os.environ.get(VARIABLE):
-        yield Path(named).expanduser().absolute()
+        path = Path(named).expanduser().absolute()
+        if not _is_there(path):
+            hint = f"${VARIABLE} names it: write it, or unset {VARIABLE}"
+            raise SpecError([Problem(str(path), 0, 0, "", "no such file", hint=hint)])
+        yield path
 
 
 def _is_there(path: Path) -> bool:
@@ -157,11 +162,8 @@ def _is_there(path: Path) -> bool:
 
 def _read(path: Path, before: HostDenials) -> HostDenials:
     document = yamlfile.load(path)
-    try:
-        file = DenyFile.model_validate(_with_switches(document))
-    except ValidationError as error:
-        raise SpecError(problems_of(document, error)) from error
     reader = _Reader(document, BUILT_IN.extended(before.deny))
+    file = reader.file()
     added = [*reader.variables(file), *reader.flags(file)]
     if reader.problems:
         raise SpecError(reader.problems)
@@ -171,7 +173,7 @@ def _read(path: Path, before: HostDenials) -> HostDenials:
     return HostDenials((*before.files, path), deny, (*before.lines, *(line for _, line in added)))
 
 
-def _with_switches(document: yamlfile.Document) -> object:
+def _with_switches(document: yamlfile.Document) -> Any:
     """The file's data; the words `on` and `off` of flags are values, as in a space file."""
 
     def value(given: object, place: tuple[str | int, ...]) -> object:
@@ -199,6 +201,24 @@ class _Reader:
     def __init__(self, document: yamlfile.Document, before: DenyList) -> None:
         self._document, self._before = document, before
         self.problems: list[Problem] = []
+
+    def file(self) -> DenyFile:
+        """The file without its wrong entries, which are noted."""
+        data = _with_switches(self._document)
+        try:
+            return DenyFile.model_validate(data)
+        except ValidationError as error:
+            self.problems += problems_of(self._document, data, error, DenyFile)
+            faults = [fault_of(dict(item), data, DenyFile) for item in error.errors()]
+        for path in {fault.path[: 3 if fault.path[:1] == ("flags",) else 2] for fault in faults}:
+            if not path:
+                return DenyFile()
+            *parents, last = map(str, path)
+            entries = data
+            for parent in parents:
+                entries = _items(_items(entries).get(parent))
+            _items(entries).pop(last, None)
+        return DenyFile.model_validate(data)
 
     def variables(self, file: DenyFile) -> Iterator[tuple[DenyList, str]]:
         """The variables."""

@@ -159,10 +159,15 @@ def test_every_file_adds_and_the_built_in_list_stays(
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("env:\n  A: {keep: 1}\n", "deny.yaml:2:6 env.A.reason: Field required"),
-        ("env:\n  A: {resaon: x, reason: r}\n", "deny.yaml:2:7 env.A.resaon: Extra inputs"),
-        ("env:\n  A: {keep: 1, values: [2], reason: r}\n", "deny.yaml:2:6 env.A: Value error, give keep or values"),
-        ("allow: {}\n", "deny.yaml:1:1 allow: Extra inputs"),
+        ("env:\n  A: {keep: 1}\n", "deny.yaml:2:3 env.A: reason is missing"),
+        ("env:\n  A: {resaon: x, reason: r}\n", "deny.yaml:2:7 env.A.resaon: unknown key (did you mean reason?)"),
+        ("env:\n  A: {keep: 1, values: [2], reason: r}\n", "deny.yaml:2:6 env.A: give keep or values, not both"),
+        ("env:\n  A: {keep: [1], reason: r}\n", "deny.yaml:2:13 env.A.keep: must be one value: a number, a text, on"),
+        ("env:\n  A: {reason: ''}\n", "deny.yaml:2:15 env.A.reason: must have at least 1 character"),
+        ("env:\n  A:\n", "deny.yaml:2:3 env.A: is empty: it must be a mapping (key: value)"),
+        ("- A\n", "deny.yaml:1:1 must be a mapping (key: value) (with env, flags)"),
+        ("env: {A: {\n", "(the file ends too early: a bracket or quote is not closed)"),
+        ("allow: {}\n", "deny.yaml:1:1 allow: unknown key (known here: env, flags)"),
         (
             "env:\n  NCCL_NVLS_ENABLE: {keep: 1, reason: r}\n",
             "deny.yaml:2:3 env.NCCL_NVLS_ENABLE: NCCL_NVLS_ENABLE cannot",
@@ -183,8 +188,11 @@ def test_what_is_wrong_with_a_file_is_said_at_its_place(deny: Path, text: str, e
 
 
 def test_all_that_is_wrong_is_said_at_once(deny: Path) -> None:
-    deny.write_text("env: {CUDA_VISIBLE_DEVICES: {reason: r}}\nflags: {vlm: {}}\n")
-    assert len(problems(deny)) == 2
+    deny.write_text(
+        "env: {CUDA_VISIBLE_DEVICES: {reason: r}, A: {value: 1, reason: r}}\n"
+        "flags: {vlm: {}, vllm: {dtype: {reason: r}}}\nenvs: {}\n"
+    )
+    assert len(problems(deny)) == 5
 
 
 def test_two_files_may_not_keep_a_setting_at_two_values(deny: Path) -> None:
@@ -198,7 +206,7 @@ def test_two_files_may_not_keep_a_setting_at_two_values(deny: Path) -> None:
 
 def test_a_missing_file_that_was_asked_for_lets_nothing_be_launched(deny: Path) -> None:
     (found,) = problems(deny)
-    assert found == "deny.yaml: no such file"
+    assert found == "deny.yaml: no such file ($TUNER_DENY names it: write it, or unset TUNER_DENY)"
 
 
 def test_a_space_is_refused_at_the_place_of_what_the_host_denies(deny: Path, tmp_path: Path) -> None:
