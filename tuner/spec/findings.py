@@ -28,6 +28,16 @@ class Findings:
         """Note a warning."""
         self._add(self.warnings, place, message, hint, key, 0)
 
+    def left_out(self, section: str, key: str) -> bool:
+        """Whether what the file says of a section's key is wrong: a default stands in its place, and judges nothing."""
+        whole = f"{section}.{key}"
+        return any(
+            problem.path in (section, whole)
+            or problem.path.startswith((f"{whole}.", f"{whole}["))
+            or (problem.path.startswith(f"{section}.") and problem.hint == f"did you mean {key}?")
+            for problem in self.errors
+        )
+
     def _add(self, to: list[Problem], place: Place, message: str, hint: str | None, key: bool, offset: int) -> None:
         spot = self.document.locate(place, key=key)
         column = spot.column + (offset if self.document.is_plain(place) else 0)

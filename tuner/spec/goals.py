@@ -11,7 +11,9 @@ def check_goals(space: Space, findings: Findings) -> None:
     """Check what every objective and limit measures; that its load is sent is checked by the space itself."""
     for kind, items in (("objectives", space.objectives), ("limits", space.limits)):
         for index, wanted in enumerate(items):
-            if wanted.metric is Metric.GOODPUT_S and space.workload.goodput is None:
+            if wanted.metric is not Metric.GOODPUT_S or findings.left_out("workload", "goodput"):
+                continue
+            if space.workload.goodput is None:
                 message = "goodput_s counts good requests, and nothing says which are good"
                 findings.error((kind, index, "metric"), message, "give workload.goodput, such as {ttft_ms: 500}")
     for index, goal in enumerate(space.objectives):

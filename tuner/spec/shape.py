@@ -106,14 +106,16 @@ def _report(data: Any, item: dict[str, Any], findings: Findings) -> list[_Path]:
     if kind == MISPLACED:
         faults = item["ctx"]["faults"]
         for path, message in faults:
-            findings.error(path, message)
+            if not (path[-1] in ("level", "rate") and findings.left_out("workload", f"{path[-1]}s")):
+                findings.error(path, message)
         return list(dict.fromkeys(path[:2] for path, _ in faults))
     fault = fault_of(item, data, Space)
     findings.error(fault.path, fault.message, fault.hint, key=fault.key, offset=_offset_in(item))
     if kind == "missing":
         return [_unit(fault.path) or (item["loc"][-1],)]
     of_key = kind == "extra_forbidden" or item["loc"][-1:] == ("[key]",)
-    return [fault.path if of_key else _unit(fault.path)]
+    # A part of the workload whose one key is misspelt would be called empty next.
+    return [fault.path if of_key and fault.path[:1] != ("workload",) else _unit(fault.path)]
 
 
 def _offset_in(item: dict[str, Any]) -> int:
@@ -131,13 +133,13 @@ def _offset_in(item: dict[str, Any]) -> int:
 
 
 def _unit(path: _Path) -> _Path:
-    """The smallest part that can be left out: one knob, rule, objective, fixed flag, baseline or section."""
+    """The smallest part that can be left out: a knob, rule, objective, fixed flag, key of the workload, or section."""
     if path[:1] == ("engines",):
         inner = path[2:]
         if inner[:1] and inner[0] in ("knobs", "rules", "flags", "env"):
             return path[:4]
         return path[:3] if inner else path
-    if path[:1] and path[0] in ("knobs", "rules", "objectives", "limits"):
+    if path[:1] and path[0] in ("knobs", "rules", "objectives", "limits", "workload"):
         return path[:2]
     return path[:1]
 

@@ -125,6 +125,31 @@ objectives:
     assert lines == sorted(lines)
 
 
+@pytest.mark.parametrize(
+    ("workload", "place"),
+    [
+        ("{levels: [1, 17], rates: [5], repeats: none, goodput: {ttft_ms: 500}}", "workload.repeats"),
+        ("{levels: [1, x], rates: [5], goodput: {ttft_ms: 500}}", "workload.levels[1]"),
+        ("{level: [1, 17], rates: [5], goodput: {ttft_ms: 500}}", "workload.level"),
+        ("{levels: [1, 17], rates: [0], goodput: {ttft_ms: 500}}", "workload.rates[0]"),
+        ("{levels: [1, 17], rates: [5], goodput: {ttft: 500}}", "workload.goodput.ttft"),
+        ("{levels: [17, 1], rates: [5], goodput: {ttft_ms: 500}}", "workload"),
+    ],
+)
+def test_goals_are_not_judged_by_the_default_of_what_cannot_be_read(errors: Errors, workload: str, place: str) -> None:
+    found = errors(
+        f"workload: {workload}\nobjectives: [{{level: 17}}]\nlimits: [{{metric: goodput_s, rate: 5, min: 1}}]\n"
+    )
+    assert {one.split()[1] for one in found} == {f"{place}:"}
+
+
+def test_goals_are_judged_by_what_can_be_read_of_a_workload(errors: Errors) -> None:
+    found = errors("workload: {levels: [1, 17], repeats: none}\nobjectives: [{level: 8}, {rate: 5}]\n")
+    assert len(found) == 3
+    assert "level 8 is not among the workload's levels 1, 17" in found[1]
+    assert "the workload has no rates" in found[2]
+
+
 def test_nothing_is_said_about_conditions_on_a_knob_that_cannot_be_read(errors: Errors) -> None:
     found = errors(
         """
