@@ -15,7 +15,6 @@ from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from tuner.cli.bench_view import Form
-    from tuner.domain.workload import Workload
 
 
 def bench(
@@ -80,6 +79,7 @@ def bench(
     Exit code 1 when a level is invalid (a request failed or came short) or the server went away; what had been measured
     before is still given.
     """
+    from tuner.cli.bench_options import workload_of
     from tuner.cli.bench_view import bench_view, print_levels, write
     from tuner.loadgen.ask import served_models, simulated_clock, unreachable
     from tuner.loadgen.target import Target
@@ -88,7 +88,7 @@ def bench(
     form = _form(as_json, as_csv, as_parquet, output)
     for file in filter(None, (output, plot)):
         _refuse_unwritable(file)
-    workload = _workload(
+    workload = workload_of(
         levels=_ints(levels, "--levels"),
         rates=_floats(rates, "--rates"),
         arrivals=arrivals,
@@ -209,18 +209,6 @@ def _shape(dataset: Path | None, shared_prefix: int, prefix_groups: int, turns: 
     if len(shapes) > 1:
         raise UsageError("choose one of --dataset, --shared-prefix, --turns")
     return {"shape": shapes[0]} if shapes else {}
-
-
-def _workload(**fields: Any) -> Workload:
-    from pydantic import ValidationError
-
-    from tuner.domain.workload import Workload
-
-    try:
-        return Workload(**fields)
-    except ValidationError as error:
-        said = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}".removeprefix(": ") for e in error.errors())
-        raise UsageError(f"the workload is not valid: {said}") from None
 
 
 def _headers(api_key_env: str | None) -> tuple[tuple[str, str], ...]:

@@ -15,6 +15,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from tuner.cli.bench_options import warning_words
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import level_document, measurement_document
 from tuner.domain.measurement import LevelResult, Metric
@@ -128,7 +129,7 @@ def print_levels(levels: Sequence[LevelResult]) -> None:
             console().print(f"{level.load}: {number} × {text}", style="red", markup=False)
     for code in dict.fromkeys(code for level in levels for code in level.warnings):
         where = ", ".join(str(level.load) for level in levels if code in level.warnings)
-        console().print(f"{where}: {WarningCode(code).words}", style="yellow", markup=False)
+        console().print(f"{where}: {warning_words(WarningCode(code))}", style="yellow", markup=False)
     console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
 
 
