@@ -38,6 +38,7 @@ def test_json_is_one_document_on_stdout_and_words_go_to_stderr() -> None:
     assert done.returncode == 0
     document = json.loads(done.stdout)
     assert (document["model"], document["seed"], document["url"]) == ("m", 7, server.url)
+    assert document["workload"]["seed"] == 7  # arrivals follow it
     one, four = document["levels"]
     assert (one["level"], four["level"]) == (1, 4)
     assert four["valid"] is True

@@ -53,7 +53,7 @@ def bench(
     ] = "",
     timeout: Annotated[float, typer.Option(help="Seconds without a token after which a request fails.")] = 120.0,
     seed: Annotated[
-        int | None, typer.Option(help="Seed of the prompts. [default: a new one, so that no cache helps]")
+        int | None, typer.Option(help="Seed of prompts and arrivals. [default: a new one, so that no cache helps]")
     ] = None,
     api_key_env: Annotated[
         str | None, typer.Option(help="Name of the environment variable that holds the API key.", show_default=False)
@@ -88,7 +88,9 @@ def bench(
     form = _form(as_json, as_csv, as_parquet, output)
     for file in filter(None, (output, plot)):
         _refuse_unwritable(file)
+    chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     workload = workload_of(
+        seed=chosen_seed,
         levels=_ints(levels, "--levels"),
         rates=_floats(rates, "--rates"),
         arrivals=arrivals,
@@ -115,7 +117,6 @@ def bench(
             raise UserError(f"nobody answers at {url}: {reason}", hint="is the server running, and is the port right?")
         raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
     clock = simulated_clock(target)
-    chosen_seed = seed if seed is not None else int.from_bytes(os.urandom(4), "big")
     failed: MeasurementFailed | None = None
     with bench_view() as view:
         try:

@@ -127,7 +127,7 @@ class Workload(_Written):
         levels: concurrency levels of the closed loop, measured in this order on one launch.
         rates: open-loop arrival rates in requests/s, measured after the levels; times count from the scheduled
             instant of each request.
-        arrivals: how open-loop arrivals are spaced.
+        arrivals: how open-loop arrivals are spaced; their number is the rate times `rate_seconds` either way.
         requests_per_level: requests counted at a level C are `max(min_requests, requests_per_slot * C)`; each slot's
             ramp-up request comes on top and is not counted. At a rate, `min_requests` and `rate_seconds` decide.
         rate_seconds: scheduled length of an open-loop measurement.
@@ -175,6 +175,8 @@ class Workload(_Written):
             raise ValueError("levels must ascend without repetition")
         if list(self.rates) != sorted(set(self.rates)):
             raise ValueError("rates must ascend without repetition")
+        if self.rates and isinstance(self.shape, MultiTurnShape):
+            raise ValueError("rates are for single requests: later turns of a conversation wait for its answers")
         if self.single_stream_max_requests < self.single_stream_min_requests:
             raise ValueError("single_stream_max_requests is below single_stream_min_requests")
         if isinstance(self.shape, SharedPrefixShape) and self.shape.prefix_tokens >= self.input_tokens:

@@ -14,7 +14,15 @@ from tuner.domain.workload import Workload
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import CountedBy, RequestRecord, Trouble
 from tuner.loadgen.watch import CPU_LIMIT, LAG_LIMIT_MS
-from tuner.trial.measure_window import Window, metrics_in, scheduled_window, single_stream_metrics, steady_window
+from tuner.trial.measure_window import (
+    Window,
+    falls_behind,
+    metrics_in,
+    scheduled_rates,
+    scheduled_window,
+    single_stream_metrics,
+    steady_window,
+)
 from tuner.trial.statistics import (
     drift,
     gross_outliers,
@@ -33,16 +41,12 @@ LENGTH_LIMIT = 0.01
 STEADY_LIMIT = 0.05
 """Relative difference between repeats of a level above which one more is measured."""
 
-BEHIND_LIMIT = 1.5
-"""The last third of a schedule's requests takes so many times as long as the first: the server falls behind."""
-
 SHORTEST_ENERGY_S = 1.0
 """Shorter runs are taken together: the driver's counter moves in steps of up to a tenth of a second."""
 
 _DRIFT_P, _DRIFT_CHANGE = 0.01, 0.02
 _LATE_LIMIT_S = 0.005
 _ERROR_KINDS = 20
-_FEWEST_IN_A_THIRD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +93,8 @@ def repeat_metrics(load: LoadPoint, repeat: Repeat, workload: Workload, time_sca
     found = metrics_in(
         complete, window, goodput=limits, whole_requests_only=load.rate is None and not workload.lengths_vary
     )
+    if load.rate is not None:
+        found |= scheduled_rates(complete, window, repeat.seconds, goodput=limits)
     return {metric: in_server_time(metric, value, time_scale) for metric, value in found.items()}
 
 
@@ -185,13 +191,6 @@ def _queued(records: Sequence[RequestRecord]) -> bool:
     if len(firsts) < 2:
         return False
     return max(r.first_at for r in firsts.values()) > min(r.last_at for r in firsts.values())
-
-
-def falls_behind(records: Sequence[RequestRecord]) -> bool:
-    """True when requests that came by schedule took longer the later they came, beyond `BEHIND_LIMIT`."""
-    times = [record.e2e_s for record in sorted(records, key=lambda r: r.scheduled_at) if record.complete]
-    third = len(times) // 3
-    return third >= _FEWEST_IN_A_THIRD and median(times[-third:]) > BEHIND_LIMIT * median(times[:third])
 
 
 def _warnings(

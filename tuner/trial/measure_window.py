@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median
 
 from tuner.domain.measurement import Metric
 from tuner.domain.workload import LatencyLimits
@@ -23,6 +24,11 @@ _LATENCIES = {
     "e2e": (Metric.E2E_P50_MS, Metric.E2E_P90_MS, Metric.E2E_P99_MS),
 }
 _SHARES = (0.50, 0.90, 0.99)
+
+BEHIND_LIMIT = 1.5
+"""The last third of a schedule's requests takes so many times as long as the first: the server falls behind."""
+
+_FEWEST_IN_A_THIRD = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,13 @@ def scheduled_window(records: Sequence[RequestRecord], started_at: float, second
     return Window(first if first < end else started_at, end)
 
 
+def falls_behind(records: Sequence[RequestRecord]) -> bool:
+    """True when requests that came by schedule took longer the later they came, beyond `BEHIND_LIMIT`."""
+    times = [record.e2e_s for record in sorted(records, key=lambda r: r.scheduled_at) if record.complete]
+    third = len(times) // 3
+    return third >= _FEWEST_IN_A_THIRD and median(times[-third:]) > BEHIND_LIMIT * median(times[:third])
+
+
 def _gaps_ms(record: RequestRecord, window: Window) -> list[float]:
     """Milliseconds per token for each event after the first that lies in the window.
 
@@ -110,6 +123,10 @@ def keeps(record: RequestRecord, limits: LatencyLimits) -> bool:
     )
 
 
+def _sent_in(records: Sequence[RequestRecord], window: Window) -> list[RequestRecord]:
+    return [r for r in records if window.start <= r.sent_at < window.end]
+
+
 def metrics_in(
     records: Sequence[RequestRecord],
     window: Window,
@@ -130,7 +147,7 @@ def metrics_in(
     Returns:
         Metric → value. Gaps between tokens are left out when the server bundles tokens without saying how many.
     """
-    sent = [r for r in records if window.start <= r.sent_at < window.end]
+    sent = _sent_in(records, window)
     ended = [r for r in sent if window.holds(r.last_at)] if whole_requests_only else sent
     whole = ended or sent
     found: dict[Metric, float] = {}
@@ -153,6 +170,37 @@ def metrics_in(
         if values:
             ordered = sorted(values)
             found |= {metric: quantile(ordered, q) for metric, q in zip(_LATENCIES[name], _SHARES, strict=True)}
+    return found
+
+
+def scheduled_rates(
+    records: Sequence[RequestRecord], window: Window, seconds: float, *, goodput: LatencyLimits | None = None
+) -> dict[Metric, float]:
+    """Throughputs of an open loop, over the time in which its requests arrived: never above what was offered.
+
+    Every request of the schedule counts, whenever it ended. Counting ends within a window instead would tell how the
+    requests at its borders happened to fall. Where the server falls behind, ends are further apart than arrivals, and
+    the time from the first end to the last one is what it needed. Goodput is the share of good requests among those
+    sent in the window, whose start leaves out arrivals at an empty server, of the throughput of all.
+
+    Args:
+        records: complete requests of one repeat, at least one.
+        window: the one of `scheduled_window`.
+        seconds: for how long requests arrived at the asked rate.
+        goodput: limits for goodput, or None.
+    """
+    needed = seconds
+    if falls_behind(records):
+        ends = [r.last_at for r in records]
+        needed = max(seconds, max(ends) - min(ends))
+    found = {
+        Metric.OUTPUT_TOK_S: sum(r.output_tokens for r in records) / needed,
+        Metric.REQUEST_S: len(records) / needed,
+    }
+    if goodput is not None:
+        counted = _sent_in(records, window) or records
+        good = sum(keeps(r, goodput) for r in counted)
+        found[Metric.GOODPUT_S] = good / len(counted) * found[Metric.REQUEST_S]
     return found
 
 

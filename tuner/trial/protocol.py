@@ -15,13 +15,14 @@ import gzip
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, log1p
+from math import ceil
 from pathlib import Path
 
 from tuner.domain.load import OPEN_LOOP_HEADER, LoadPoint
 from tuner.domain.measurement import LevelResult, Metric
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
+from tuner.loadgen.arrivals import arrival_instants, window_seconds
 from tuner.loadgen.ask import CacheCounters, cache_counters
 from tuner.loadgen.dialect import Dialect, variants
 from tuner.loadgen.job import Conversation, Job, LoadResult, Progress, TooFewConnections
@@ -152,29 +153,22 @@ class _Measurer:
     def open_loop(self, load: LoadPoint, rate: float) -> LevelResult:
         """Requests by schedule, whether or not earlier ones have ended."""
         work = self.workload
-        seconds = work.rate_seconds / self.time_scale
+        requests = max(work.min_requests, round(rate * work.rate_seconds))
+        our_rate = rate * self.time_scale
         repeats: list[Repeat] = []
         for number in range(1, work.repeats + 1):
             self._flush()
-            due = self._schedule(rate * self.time_scale, seconds, f"{load.slug}/{number}")
+            # Not of the launch's seed: launches shall differ by the server alone.
+            random = seeded(work.seed, f"{load.slug}/{number}", "arrivals")
+            due = arrival_instants(our_rate, requests, work.arrivals, random)
             result = self._send(Stage.LEVEL, load, len(due), number, f"{load.slug}/r{number}", due)
-            repeats.append(Repeat(result, max(seconds, due[-1]), self.joules))
+            repeats.append(Repeat(result, window_seconds(our_rate, requests), self.joules))
             self._keep_raw(load.slug, number, result.records)
             if count_errors([result]):
                 return self._close_level(load, repeats, result)
         return self._close_level(load, repeats)
 
     # -- parts -------------------------------------------------------------------------------------------------------
-
-    def _schedule(self, rate: float, seconds: float, part: str) -> tuple[float, ...]:
-        """Arrival instants: constant gaps, or exponential ones (a Poisson process)."""
-        random = seeded(self.workload.seed, part, "arrivals")
-        due: list[float] = []
-        at = 0.0
-        while at < seconds or len(due) < self.workload.min_requests:
-            due.append(at)
-            at += 1 / rate if self.workload.arrivals == "constant" else -log1p(-random.random()) / rate
-        return tuple(due)
 
     def _speeds(self, load: LoadPoint, repeats: Sequence[Repeat]) -> list[float]:
         found = [repeat_metrics(load, repeat, self.workload, 1.0) for repeat in repeats]

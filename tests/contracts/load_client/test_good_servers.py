@@ -168,6 +168,15 @@ class TestOpenLoop:
         assert (rate.in_flight or 0) > 5  # 50/s at 0.2 s each keep about ten in flight
         assert all(m.load.rate == 50 for m in rate.measurements)
 
+    @pytest.mark.parametrize("arrivals", ["poisson", "constant"])
+    def test_a_server_that_keeps_up_is_given_the_asked_rate(self, arrivals: str) -> None:
+        asked = {"levels": (1,), "rates": (10.0, 40.0), "rate_seconds": 1.0, "repeats": 2, "arrivals": arrivals}
+        (_, *rates) = run(lambda body, n: good(body, n, wait=0.02), **asked, goodput={"e2e_ms": 60_000})
+        for rate, asked_rate in zip(rates, (10, 40), strict=True):
+            assert rate.asked == 2 * asked_rate
+            assert rate.value(Metric.REQUEST_S) == pytest.approx(asked_rate)
+            assert rate.value(Metric.GOODPUT_S) == pytest.approx(asked_rate)
+
     def test_more_requests_are_sent_than_connections_were_opened_beforehand(self) -> None:
         (_, rate) = run(
             lambda body, n: good(body, n, wait=0.002 if n < 4 else 0.6),

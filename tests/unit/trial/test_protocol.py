@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 from random import Random
 from statistics import fmean
 from typing import Any
 
 import pytest
-import scipy.stats
 from support.runs import request, result
 
 from tuner.domain.measurement import LevelResult, Metric
@@ -191,16 +189,24 @@ class TestLoadProcesses:
 class TestArrivals:
     def due(self, monkeypatch: pytest.MonkeyPatch, **work: Any) -> list[tuple[float, ...]]:
         pool = MadeUpPool(steady)
-        measured(monkeypatch, pool, rates=(50.0,), rate_seconds=60.0, **work)
+        measured(monkeypatch, pool, **{"rates": (50.0,), "rate_seconds": 60.0} | work)
         return [job.due_s for job, _ in pool.jobs if job.due_s]
 
-    def test_poisson_arrivals_have_exponential_gaps_of_the_rate(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_poisson_arrivals_are_as_many_as_asked_and_differ_per_repeat(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = self.due(monkeypatch, arrivals="poisson")
-        gaps = [after - before for before, after in pairwise(first)]
-        assert 2700 < len(first) < 3300
-        assert first[-1] < 60
-        assert scipy.stats.kstest(gaps, "expon", args=(0, 1 / 50)).pvalue > 0.01
+        assert len(first) == len(second) == 3000
+        assert max(first[-1], second[-1]) < 60
         assert first != second
+
+    def test_they_follow_the_workloads_seed_and_are_alike_in_every_launch(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        once, again = (self.due(monkeypatch, seed=1) for _ in range(2))
+        assert once == again != self.due(monkeypatch, seed=2)
+
+    def test_a_short_window_is_as_long_as_its_fewest_requests_take(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first, _ = self.due(monkeypatch, rates=(0.1,), rate_seconds=1.0, arrivals="constant", min_requests=3)
+        assert first == pytest.approx((0, 10, 20))
 
     def test_constant_arrivals_are_equally_far_apart(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, second = self.due(monkeypatch, arrivals="constant")

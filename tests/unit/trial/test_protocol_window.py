@@ -15,6 +15,7 @@ from tuner.trial.measure_window import (
     Window,
     decode_tok_s,
     metrics_in,
+    scheduled_rates,
     scheduled_window,
     single_stream_metrics,
     steady_window,
@@ -71,6 +72,36 @@ class TestOpenWindow:
     def test_a_server_that_ends_nothing_in_time_is_looked_at_from_the_start(self) -> None:
         window = scheduled_window([request(0, 0.1, ttft=9.0)], 0.0, 3.0)
         assert (window.start, window.end) == (0.0, 3.0)
+
+
+class TestRatesOfASchedule:
+    """Twenty requests in ten seconds; each takes 0.2 s unless it waits."""
+
+    LIMITS = LatencyLimits(ttft_ms=200)
+
+    def found(self, waits: list[float], start: float = 0.2) -> dict[Metric, float]:
+        records = [request(n, n / 2, ttft=0.1 + wait) for n, wait in enumerate(waits)]
+        return scheduled_rates(records, Window(start, 10.0), 10.0, goodput=self.LIMITS)
+
+    def test_a_server_that_keeps_up_is_given_the_asked_rate_exactly(self) -> None:
+        found = self.found([0.0] * 20)
+        assert found == {Metric.OUTPUT_TOK_S: 22.0, Metric.REQUEST_S: 2.0, Metric.GOODPUT_S: 2.0}
+
+    def test_neither_a_slow_first_request_nor_a_slow_last_one_moves_it(self) -> None:
+        assert self.found([1.0] + [0.0] * 18 + [4.0])[Metric.REQUEST_S] == 2.0
+
+    def test_goodput_is_the_share_of_good_requests_sent_in_the_window(self) -> None:
+        assert self.found([0.0] * 10 + [0.15] * 10, start=4.9)[Metric.GOODPUT_S] == 0.0
+        assert self.found([0.0] * 10 + [0.15] * 10, start=0.0)[Metric.GOODPUT_S] == pytest.approx(1.0)
+
+    def test_a_server_that_falls_behind_is_given_the_rate_at_which_requests_ended(self) -> None:
+        one_a_second = [n / 2 for n in range(20)]
+        found = self.found(one_a_second)
+        assert found[Metric.REQUEST_S] == pytest.approx(20 / 19)
+        assert found[Metric.GOODPUT_S] == 0.0
+
+    def test_without_limits_there_is_no_goodput(self) -> None:
+        assert Metric.GOODPUT_S not in scheduled_rates([request(0, 0.0)], Window(0.0, 1.0), 1.0)
 
 
 class TestMetrics:
