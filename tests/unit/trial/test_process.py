@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -179,5 +180,8 @@ def _recorded(run_dir: Path) -> LaunchRecord:
 
 
 def _open_files(pid: int) -> set[str]:
-    folder = Path(f"/proc/{pid}/fd")
-    return {str(entry.readlink()) for entry in folder.iterdir()}
+    found = set()
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # closed since it was listed: the process has just begun
+            found.add(str(entry.readlink()))
+    return found

@@ -190,6 +190,17 @@ def test_a_token_from_somebody_elses_server_is_not_readiness(tmp_path: Path) -> 
     assert f"pid {os.getpid()}" in failed.value.observation
 
 
+def test_a_server_that_dies_while_its_port_is_looked_up_is_nobody_elses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with reserve_ports(1) as lease:
+        port = lease.ports[0]
+        with launch(rogue_plan("listen", str(port), port=port), tmp_path) as server:
+            assert eventually(has_written(tmp_path, "listening"))
+            monkeypatch.setattr(server, "members", list)  # as just after its death
+            assert wait_ready(server, connects_to(port), no_phase, PATIENT).seconds > 0
+
+
 def test_a_measurement_is_over_when_the_server_dies(tmp_path: Path) -> None:
     with launch(rogue_plan("quiet"), tmp_path) as server:
         watch = ServingWatch(server, timeout_s=60)
