@@ -211,7 +211,7 @@ def _refuse_foreign_server(handle: ServerHandle, clocks: LaunchClocks, now: floa
     """The token must come from our own server: engines print that they are up before a failed bind shows."""
     holder = holder_of_port(handle.plan.port)
     # One that was seen in this launch may be dying, and no living member any more: the watch names that death.
-    own = {process.pid for process in (*handle.members(), *handle.seen_processes())}
+    own = {member.pid for member in handle.members()} | {process.pid for process in handle.seen_processes()}
     if holder is None or holder in own:
         return
     text = f"port {handle.plan.port} is answered by pid {holder}, which is not part of this launch"
