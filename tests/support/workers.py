@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import tuner
+from tuner.trial.record import FILE, LaunchRecord
 
 ROOT = Path(tuner.__file__).parents[1]
 _PROGRAM = """
@@ -42,3 +45,32 @@ def kill(worker: subprocess.Popen[str]) -> None:
     worker.wait()
     assert worker.stdout is not None
     worker.stdout.close()
+
+
+Kill = Callable[[Path, subprocess.Popen[str], int], None]
+"""Given a launch's run directory, its worker and the pid of its guard."""
+
+
+def kill_server(run_dir: Path, worker: subprocess.Popen[str], _guard: int) -> None:
+    """The server, and then the worker."""
+    record = LaunchRecord.read(run_dir / FILE)
+    assert record is not None
+    assert record.server is not None
+    os.kill(record.server.pid, signal.SIGKILL)
+    worker.kill()
+
+
+def kill_worker(_run_dir: Path, worker: subprocess.Popen[str], _guard: int) -> None:
+    """The worker alone; the guard goes on."""
+    worker.kill()
+
+
+def kill_worker_and_guard(_run_dir: Path, worker: subprocess.Popen[str], guard: int) -> None:
+    """Both, before the worker can see that the guard is gone."""
+    os.kill(worker.pid, signal.SIGSTOP)
+    os.kill(guard, signal.SIGKILL)
+    worker.kill()
+
+
+KILLS: tuple[Kill, ...] = (kill_server, kill_worker, kill_worker_and_guard)
+"""Whichever process of a launch is killed."""

@@ -288,7 +288,8 @@ def learned_limits(attempts: list[AttemptRecord]) -> Mapping[LaunchKind, Mapping
     Only launches since this machine was started say how long the next one may take: a machine that begins with empty
     caches reads and compiles everything anew.
     """
-    known = [a for a in attempts if a.state is AttemptState.MEASURED and since_boot(a.lease_owner)]
+    owners = set(filter(since_boot, {a.lease_owner for a in attempts}))
+    known = [a for a in attempts if a.state is AttemptState.MEASURED and a.lease_owner in owners]
     return {
         kind: learn_limits([a.report.phase_seconds for a in known if a.report is not None and a.was_launched(kind)])
         for kind in LaunchKind

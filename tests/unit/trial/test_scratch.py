@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.launches import alive, eventually, has_written, is_gone, rogue_plan
-from support.workers import start_worker
+from support.workers import KILLS, Kill, start_worker
 
 from tuner.trial.process import launch
 from tuner.trial.record import LaunchRecord
@@ -49,28 +48,8 @@ def test_two_launches_at_a_time_have_a_folder_each(tmp_path: Path, temporary: Pa
     assert list(temporary.iterdir()) == []
 
 
-def kill_server(run_dir: Path, worker: subprocess.Popen[str], guard: int) -> None:
-    record = LaunchRecord.read(run_dir / "launch.json")
-    assert record is not None
-    assert record.server is not None
-    os.kill(record.server.pid, signal.SIGKILL)
-    worker.kill()
-
-
-def kill_worker(_run_dir: Path, worker: subprocess.Popen[str], _guard: int) -> None:
-    worker.kill()
-
-
-def kill_worker_and_guard(_run_dir: Path, worker: subprocess.Popen[str], guard: int) -> None:
-    os.kill(worker.pid, signal.SIGSTOP)
-    os.kill(guard, signal.SIGKILL)
-    worker.kill()
-
-
-@pytest.mark.parametrize("kill", [kill_server, kill_worker, kill_worker_and_guard])
-def test_the_folder_goes_whichever_process_is_killed(
-    tmp_path: Path, temporary: Path, kill: Callable[[Path, subprocess.Popen[str], int], None]
-) -> None:
+@pytest.mark.parametrize("kill", KILLS)
+def test_the_folder_goes_whichever_process_is_killed(tmp_path: Path, temporary: Path, kill: Kill) -> None:
     run_dir = tmp_path / "trial" / "1"
     worker, guard = start_worker(run_dir, "litter")
     with worker:

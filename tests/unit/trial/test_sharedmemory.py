@@ -5,14 +5,13 @@ from __future__ import annotations
 import mmap
 import os
 import signal
-import subprocess
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from support.launches import alive, eventually, has_written, is_gone, rogue_plan
-from support.workers import start_worker
+from support.workers import KILLS, Kill, start_worker
 
 from tuner.trial.process import launch
 from tuner.trial.record import FILE, LaunchRecord
@@ -65,28 +64,8 @@ def test_what_was_made_just_before_the_end_goes_too(tmp_path: Path) -> None:
     assert not {segment for segment in present() - before if segment.name.startswith("rogue-")}
 
 
-def kill_server(run_dir: Path, worker: subprocess.Popen[str], guard: int) -> None:
-    record = LaunchRecord.read(run_dir / FILE)
-    assert record is not None
-    assert record.server is not None
-    os.kill(record.server.pid, signal.SIGKILL)
-    worker.kill()
-
-
-def kill_worker(_run_dir: Path, worker: subprocess.Popen[str], _guard: int) -> None:
-    worker.kill()
-
-
-def kill_worker_and_guard(_run_dir: Path, worker: subprocess.Popen[str], guard: int) -> None:
-    os.kill(worker.pid, signal.SIGSTOP)
-    os.kill(guard, signal.SIGKILL)
-    worker.kill()
-
-
-@pytest.mark.parametrize("kill", [kill_server, kill_worker, kill_worker_and_guard])
-def test_it_goes_whichever_process_is_killed(
-    tmp_path: Path, kill: Callable[[Path, subprocess.Popen[str], int], None]
-) -> None:
+@pytest.mark.parametrize("kill", KILLS)
+def test_it_goes_whichever_process_is_killed(tmp_path: Path, kill: Kill) -> None:
     run_dir = tmp_path / "trial" / "1"
     worker, guard = start_worker(run_dir, "share")
     with worker:
