@@ -12,10 +12,11 @@ from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import SIMULATED, changes, goal_document, number
 from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
+from tuner.domain.proof import Confirmation
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import spell
 from tuner.domain.warnings import Caution
-from tuner.export.base import numbers_of
+from tuner.export.base import Number, numbers_of
 from tuner.export.standings import front_of
 from tuner.store import Store
 from tuner.study.launches import StudyEnd
@@ -40,15 +41,20 @@ def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:
     }
 
 
-def _standing_document(front: Front, standing: Standing) -> dict[str, Any]:
-    """Keys: trials, engine, settings, changes, objectives (label → estimate), broken_limits, is_baseline, simulated."""
+def _standing_document(front: Front, standing: Standing, found: Confirmation | None) -> dict[str, Any]:
+    """Keys: trials, engine, settings, changes, objectives (label → estimate, over all launches), confirmed (the same
+    over the confirmation's launches alone; null for what took no part), broken_limits, is_baseline, simulated.
+    """
     pairs = zip(front.goals, standing.values, front.gains(standing), strict=True)
+    told = numbers_of(front, standing, found)
+    alone = {one.goal.label: _estimate_document(one.estimate, one.gain) for one in told if one.confirmed}
     return {
         "trials": list(standing.trials),
         "engine": standing.candidate.engine,
         "settings": dict(standing.candidate.values),
         "changes": {knob: spell(new) for knob, (_, new) in front.changes(standing).items()},
         "objectives": {goal.label: _estimate_document(value, gain) for goal, value, gain in pairs},
+        "confirmed": alone or None,
         "broken_limits": dict(standing.broken),
         "is_baseline": standing.is_baseline,
         "simulated": standing.simulated,
@@ -66,7 +72,9 @@ def caution_document(caution: Caution) -> dict[str, Any]:
     }
 
 
-def front_document(record: StudyRecord, front: Front, cautions: Sequence[Caution]) -> dict[str, Any]:
+def front_document(
+    record: StudyRecord, front: Front, cautions: Sequence[Caution], found: Confirmation | None = None
+) -> dict[str, Any]:
     """Keys: study, simulated, objectives (see `goal_document`), baseline, front, beaten, over_limit,
     warnings.
 
@@ -76,10 +84,10 @@ def front_document(record: StudyRecord, front: Front, cautions: Sequence[Caution
         "study": record.name,
         "simulated": record.simulated,
         "objectives": [goal_document(goal) for goal in front.goals],
-        "baseline": None if front.baseline is None else _standing_document(front, front.baseline),
-        "front": [_standing_document(front, standing) for standing in front.members],
-        "beaten": [_standing_document(front, standing) for standing in front.beaten],
-        "over_limit": [_standing_document(front, standing) for standing in front.infeasible],
+        "baseline": None if front.baseline is None else _standing_document(front, front.baseline, found),
+        "front": [_standing_document(front, standing, found) for standing in front.members],
+        "beaten": [_standing_document(front, standing, found) for standing in front.beaten],
+        "over_limit": [_standing_document(front, standing, found) for standing in front.infeasible],
         "warnings": [caution_document(caution) for caution in cautions],
     }
 
@@ -99,23 +107,34 @@ def _gain(gain: Gain | None) -> str:
     return f"{middle} [{(gain.low - 1) * 100:+.1f}, {(gain.high - 1) * 100:+.1f}]"
 
 
-def front_table(record: StudyRecord, front: Front) -> Table:
-    """Members first, below them the engines' baselines that are no members themselves."""
+def front_table(record: StudyRecord, front: Front, found: Confirmation | None = None) -> Table:
+    """Members first, below them the engines' baselines that are no members themselves.
+
+    What took part in the confirmation has the confirmation's numbers here as everywhere.
+    """
     table = Table(box=None, header_style="bold", pad_edge=False)
     table.add_column("trials", justify="right", overflow="fold")
+    table.add_column("launches", justify="right")
     for goal in front.goals:
         table.add_column(f"{goal.label}\n{goal.metric.unit}", justify="right")
         table.add_column("against the baseline", justify="right")
     table.add_column("configuration", overflow="fold")
     rest = (*front.beaten, *front.infeasible)
     for standing in (*front.members, *filter(front.is_start, rest)):
-        cells = []
-        for value, gain in zip(standing.values, front.gains(standing), strict=True):
-            cells += [_value(value), "" if standing.is_baseline else _gain(gain)]
+        told = numbers_of(front, standing, found)
+        cells = [_launches(told)]
+        for one in told:
+            cells += [_value(one.estimate), _gain(one.gain)]
         trials = ", ".join(map(str, standing.trials))
         shown = _configuration(record, front, standing)
         table.add_row(trials, *cells, shown, style="cyan" if front.is_start(standing) else "")
     return table
+
+
+def _launches(told: Sequence[Number]) -> str:
+    """`5`, or `3 to confirm`."""
+    fewest = min(one.estimate.launches for one in told)
+    return f"{fewest} to confirm" if any(one.confirmed for one in told) else str(fewest)
 
 
 def _configuration(record: StudyRecord, front: Front, standing: Standing) -> str:
@@ -125,11 +144,13 @@ def _configuration(record: StudyRecord, front: Front, standing: Standing) -> str
     return engine + (changes(front.changes(standing)) if known else str(standing.candidate))
 
 
-def _notes(record: StudyRecord, front: Front) -> list[str]:
+def _notes(record: StudyRecord, front: Front, found: Confirmation | None) -> list[str]:
     launches = [value.launches for standing in front.members for value in standing.values]
     notes = ["± and [ ] are 95 % intervals"]
     if launches and min(launches) < 2:
         notes.append("configurations with one launch are candidates, not proof")
+    if found is not None:
+        notes.append("what was confirmed has the numbers of its launches `to confirm` alone")
     if record.simulated:
         notes.append(f"{SIMULATED}: a model's numbers, not a measurement")
     return notes
@@ -143,14 +164,14 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
     found = confirmation(record, attempts)
     cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
     if as_json:
-        print_json(front_document(record, front, cautions))
+        print_json(front_document(record, front, cautions, found))
         return
     if not front.members:
         error = front.nothing_feasible()
         out().print(f"{error}\n  → {error.hint}", markup=False)
     else:
-        out().print(front_table(record, front))
-        out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+        out().print(front_table(record, front, found))
+        out().print("; ".join(_notes(record, front, found)), style="dim", markup=False)
         if (plot := front_plot(front)) is not None:
             out().print(f"\n{plot}\n", markup=False, soft_wrap=True)
     print_cautions(cautions)
@@ -174,15 +195,15 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
     script = write_default_export(store, record) if front.members else None
     if as_json:
-        document = front_document(record, front, cautions)
+        document = front_document(record, front, cautions, found)
         print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
         return front
     console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
     if not front.members:
         print_cautions(cautions)
         return front
-    out().print(front_table(record, front))
-    out().print("; ".join(_notes(record, front)), style="dim", markup=False)
+    out().print(front_table(record, front, found))
+    out().print("; ".join(_notes(record, front, found)), style="dim", markup=False)
     print_cautions(cautions)
     rule = resolved_pick(record, attempts, CONFIRMED)
     chosen = front.pick(rule)
@@ -195,7 +216,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     else:
         what = _configuration(record, front, chosen)
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
-    for one in numbers_of(front, chosen, None if found is None else found.arm_of(chosen.candidate)):
+    for one in numbers_of(front, chosen, found):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
         alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""
         out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from tuner.domain.front import Estimate, Front, Gain, Standing
+from tuner.domain.front import Estimate, Front, Gain, Standing, gain_over
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import SpreadKind
 from tuner.domain.proof import ArmResult, Confirmation
@@ -147,21 +147,38 @@ def export_of(
     """
     front = front_of(study.space, attempts)
     chosen = front.pick(rule)
-    arm = None if confirmation is None else confirmation.arm_of(chosen.candidate)
-    return _gather(study, front, chosen, attempts, numbers_of(front, chosen, arm))
+    return _gather(study, front, chosen, attempts, numbers_of(front, chosen, confirmation))
 
 
-def numbers_of(front: Front, chosen: Standing, arm: ArmResult | None) -> tuple[Number, ...]:
-    """The objectives of a configuration: from its confirmation where it had one, else from all of its launches."""
-    if arm is not None and (confirmed := _confirmed(front, arm)):
+def numbers_of(front: Front, chosen: Standing, confirmation: Confirmation | None) -> tuple[Number, ...]:
+    """The objectives of a configuration: from the confirmation where it took part, else from all of its launches.
+
+    Gains are over the front's baseline, which is the first engine's.
+    """
+    if confirmation is not None and (confirmed := _confirmed(front, chosen, confirmation)):
         return confirmed
     # The baseline is no gain over itself.
     gains = (None,) * len(front.goals) if chosen.is_baseline else front.gains(chosen)
     return tuple(Number(*found) for found in zip(front.goals, chosen.values, gains, strict=True))
 
 
-def _confirmed(front: Front, arm: ArmResult) -> tuple[Number, ...]:
+def _confirmed(front: Front, chosen: Standing, confirmation: Confirmation) -> tuple[Number, ...]:
     """None of them unless every objective was measured."""
+    arm = confirmation.arm_of(chosen.candidate)
+    if arm is None or None in arm.values:
+        return ()
+    base = None if front.baseline is None else confirmation.arm_of(front.baseline.candidate)
+    of_first = base is None or base.candidate.engine == arm.candidate.engine
+    gains = _effects_as_gains(front, arm) if of_first else _gains_over(base, arm)
+    return tuple(
+        Number(goal, value, gain, confirmed=True)
+        for goal, value, gain in zip(front.goals, arm.values, gains, strict=True)
+        if value is not None
+    )
+
+
+def _effects_as_gains(front: Front, arm: ArmResult) -> list[Gain | None]:
+    """What the rounds show of an arm against the baseline of its own engine."""
     gains = {
         effect.objective: Gain(
             1 + effect.change,
@@ -171,12 +188,15 @@ def _confirmed(front: Front, arm: ArmResult) -> tuple[Number, ...]:
         for effect in arm.effects
         if effect.change is not None
     }
-    found = [
-        Number(goal, value, gains.get(goal.label), confirmed=True)
-        for goal, value in zip(front.goals, arm.values, strict=True)
-        if value is not None
-    ]
-    return tuple(found) if len(found) == len(front.goals) else ()
+    return [gains.get(goal.label) for goal in front.goals]
+
+
+def _gains_over(base: ArmResult | None, arm: ArmResult) -> list[Gain | None]:
+    """An arm against the baseline of another engine; effects are told of its own alone."""
+    if base is None:
+        return [None] * len(arm.values)
+    pairs = zip(arm.values, base.values, strict=True)
+    return [None if own is None or other is None else gain_over(own, other) for own, other in pairs]
 
 
 def _gather(

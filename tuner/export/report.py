@@ -205,13 +205,9 @@ def _headlines(front: Front, chosen: Standing | None, confirmation: Confirmation
     start = None if chosen is None else _base(front, chosen, confirmation)
     if chosen is None or start is None:
         return
-    arm, base = (
-        (confirmation.arm_of(standing.candidate) for standing in (chosen, start))
-        if confirmation is not None
-        else (None, None)
-    )
-    values = numbers_of(front, chosen, arm)
-    baseline = numbers_of(front, start, base if values[0].confirmed else None)
+    arm = None if confirmation is None else confirmation.arm_of(chosen.candidate)
+    values = numbers_of(front, chosen, confirmation)
+    baseline = numbers_of(front, start, confirmation if values[0].confirmed else None)
     gains = front.gains(chosen)
     for index, goal in enumerate(front.goals):
         effect = arm.effects[index] if arm is not None and index < len(arm.effects) else None

@@ -11,10 +11,12 @@ from support import records
 from tuner.cli.front_plot import front_plot
 from tuner.cli.front_view import front_document, front_table
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import Front
+from tuner.domain.front import Estimate, Front
+from tuner.domain.proof import ArmResult, Confirmation, Effect
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Purpose
+from tuner.export.base import numbers_of
 from tuner.export.standings import front_of
 
 KNOBS = {"steps": {"values": [1, 4], "flag": "--s"}, "graphs": {"switch": True, "flag": "--g"}}
@@ -94,3 +96,19 @@ def test_a_baseline_that_could_not_be_measured_still_tells_what_others_change(st
     other = Candidate.of(study.space, "sglang", {"steps": 4, "graphs": False})
     found = front_of(study.space, [failed, launch(1, other, 90.0, 1900.0, Purpose.SEARCH)])
     assert cells(study, found) == [("1", "sglang: steps=4")]
+
+
+def test_a_confirmed_configuration_of_the_second_engine_gains_over_the_same_baseline_as_all_others(
+    study: StudyRecord,
+) -> None:
+    found = front(study, vllm=(95.0, 2500.0))
+    standings = {standing.trial: standing for standing in (*found.members, *found.beaten)}
+    values = {0: (60.0, 2000.0), 1: (96.0, 2400.0), 3: (72.0, 3000.0)}
+    arms = []
+    for trial, speeds in values.items():
+        over_its_own = tuple(Effect(goal.label, 0.5) for goal in found.goals) if trial == 3 else ()
+        own = tuple(Estimate(speed, launches=3) for speed in speeds)
+        arms.append(ArmResult(standings[trial].candidate, trial, (trial,), {}, 3, 0, own, over_its_own))
+    confirmed = Confirmation(tuple(arms), 3, arms[-1], (), 0.02, simulated=True)
+    gains = [one.gain for one in numbers_of(found, standings[3], confirmed)]
+    assert [gain and gain.ratio for gain in gains] == [pytest.approx(1.2), pytest.approx(1.5)]
