@@ -28,9 +28,10 @@ def _when(seconds: float | None) -> str | None:
 
 
 def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinator: str | None) -> dict[str, Any]:
-    """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, trials, measured,
-    measured_in_part, failed, running, coordinator."""
+    """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, ends, trials,
+    beside_budget, measured, measured_in_part, verified, failed, running, coordinator."""
     states = [row.last.state for row in rows]
+    verified = sum(row.is_verification for row in rows)
     return {
         "name": record.name,
         "state": record.state.value,
@@ -44,8 +45,10 @@ def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinato
         "budget_trials": record.space.budget.trials,
         "ends": ends_when(record.space.budget, record.space.goals[0].label),
         "trials": len(rows),
+        "beside_budget": sum(row.last.purpose.is_beside_the_budget for row in rows),
         "measured": states.count(AttemptState.MEASURED),
-        "measured_in_part": states.count(AttemptState.PARTIAL),
+        "measured_in_part": states.count(AttemptState.PARTIAL) - verified,
+        "verified": verified,
         "failed": states.count(AttemptState.FAILED),
         "running": states.count(AttemptState.RUNNING),
         "coordinator": coordinator,
@@ -73,7 +76,9 @@ def print_studies(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
         table.add_column(column)
     for row in rows:
         name = f"{row['name']} ({SIMULATED})" if row["simulated"] else str(row["name"])
-        progress = f"{row['trials']} of {row['budget_trials']}"
+        progress = f"{row['trials'] - row['beside_budget']} of {row['budget_trials']}"
+        if row["beside_budget"]:
+            progress += f" and {row['beside_budget']} beside"
         engines = ", ".join(row["engines"])
         table.add_row(name, row["state"], progress, str(row["failed"]), engines, row["created_at"])
     out().print(table if rows else "no studies yet")

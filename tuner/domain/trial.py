@@ -29,6 +29,11 @@ class Purpose(StrEnum):
     ABLATE = "ablate"
     VERIFY = "verify"
 
+    @property
+    def is_beside_the_budget(self) -> bool:
+        """Whether the user asks for such launches one by one, so that they cost a study's budget nothing."""
+        return self in (Purpose.ABLATE, Purpose.VERIFY)
+
 
 @dataclass(frozen=True, slots=True)
 class CutoffBound:

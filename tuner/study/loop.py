@@ -22,8 +22,6 @@ from tuner.study.silence import Silent, silent_settings, without_silent
 from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason
 
 _MAX_ANSWERED = 20
-_BESIDE_THE_BUDGET = frozenset({Purpose.ABLATE, Purpose.VERIFY})
-"""Launches that the user asks for one by one."""
 _MOST_RESERVED = 0.5
 """The confirmation gets at most half as much time as the search before it."""
 
@@ -171,7 +169,7 @@ class SearchAgenda:
         raised, needs one of its own. What the user asks for one by one costs the budget nothing.
         """
         spent = self._spent(attempts)
-        beside = len({a.trial for a in attempts if a.told and a.purpose in _BESIDE_THE_BUDGET})
+        beside = len({a.trial for a in attempts if a.told and a.purpose.is_beside_the_budget})
         trials = spent.trials - beside + len(in_hand) + self._reserved
         more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
         return Spent(trials, spent.hours * more, spent.gpu_hours * more)

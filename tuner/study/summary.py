@@ -49,10 +49,15 @@ class TrialSummary:
         return self.last.purpose in BASELINE_PURPOSES
 
     @property
+    def is_verification(self) -> bool:
+        """Whether it was launched to see what its settings do; such a launch has no numbers to compare."""
+        return self.last.state is AttemptState.PARTIAL and self.last.purpose is Purpose.VERIFY
+
+    @property
     def state(self) -> str:
         """`measured`, `over limit`, `measured in part`, `verified`, `failed`, `running` or `abandoned`."""
         if self.last.state is AttemptState.PARTIAL:
-            return "verified" if self.last.purpose is Purpose.VERIFY else "measured in part"
+            return "verified" if self.is_verification else "measured in part"
         if self.last.state is AttemptState.MEASURED and self.broken:
             return "over limit"
         return self.last.state.value

@@ -1,0 +1,50 @@
+"""What `study list`, `status` and `trials` say of launches that are no ordinary ones."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from support import findings, records
+from support.commands import Run, runner, store_night
+
+from tuner.domain.measurement import MeasuredInPart
+from tuner.domain.trial import Purpose
+from tuner.store import Store, open_store
+
+
+@pytest.fixture
+def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs commands where the study `night` is stored."""
+    store_night(tmp_path)
+    return runner(tmp_path, monkeypatch, capsys)
+
+
+def stored(folder: Path) -> Store:
+    return open_store(f"sqlite:///{folder}/tuner.db", create=False)
+
+
+def launch(store: Store, trial: int, purpose: Purpose, *, in_part: bool = False) -> None:
+    attempt = store.open_attempt(
+        "night", trial=trial, attempt=1, purpose=purpose, candidate=findings.WINNER, run_dir="", owner="box", ttl=30
+    )
+    whole = records.measured_report()
+    report = records.measured_report(outcome=MeasuredInPart((), simulated=True, reason="beaten")) if in_part else whole
+    store.finish_attempt(attempt.id, report)
+
+
+def test_a_launch_of_verify_knobs_was_verified_and_not_measured_in_part(tuner: Run, tmp_path: Path) -> None:
+    with stored(tmp_path) as store:
+        launch(store, 12, Purpose.VERIFY, in_part=True)
+        launch(store, 13, Purpose.SEARCH, in_part=True)
+    status = json.loads(tuner("study", "status", "night", "--json").out)
+    assert (status["measured_in_part"], status["verified"]) == (1, 1)
+
+
+def test_what_costs_the_budget_nothing_is_not_counted_against_it(tuner: Run, tmp_path: Path) -> None:
+    with stored(tmp_path) as store:
+        budget = store.study("night").space.budget.trials
+        for trial in (12, 13):
+            launch(store, trial, Purpose.ABLATE)
+    assert f"12 of {budget} and 2 beside" in tuner("study", "list").out
