@@ -13,7 +13,7 @@ from tuner.cli.probe_view import probe_document
 from tuner.cli.wording import SIMULATED, changes, duration, level_document, measurement_document, number, with_spread
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import FAILURES, Failure
-from tuner.domain.study import AttemptState, StudyRecord
+from tuner.domain.study import AttemptState, StudyRecord, StudyState
 from tuner.domain.values import spell
 from tuner.errors import StudyError
 from tuner.probe.advice import advice
@@ -29,9 +29,11 @@ def _when(seconds: float | None) -> str | None:
 
 def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinator: str | None) -> dict[str, Any]:
     """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, ends, trials,
-    beside_budget, measured, measured_in_part, verified, failed, running, coordinator."""
+    beside_budget, measured, measured_in_part, verified, failed, running,
+    interrupted, coordinator."""
     states = [row.last.state for row in rows]
     verified = sum(row.is_verification for row in rows)
+    interrupted = sum(row.is_interrupted for row in rows)
     return {
         "name": record.name,
         "state": record.state.value,
@@ -50,15 +52,19 @@ def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinato
         "measured_in_part": states.count(AttemptState.PARTIAL) - verified,
         "verified": verified,
         "failed": states.count(AttemptState.FAILED),
-        "running": states.count(AttemptState.RUNNING),
+        "running": states.count(AttemptState.RUNNING) - interrupted,
+        "interrupted": interrupted,
         "coordinator": coordinator,
     }
 
 
+def _rows(store: Store, record: StudyRecord) -> list[TrialSummary]:
+    return summarise(record.space, store.attempts(record.name), store.expired(record.name))
+
+
 def _document(store: Store, record: StudyRecord) -> dict[str, Any]:
     lease = store.coordinator(record.name)
-    rows = summarise(record.space, store.attempts(record.name))
-    return study_document(record, rows, lease.owner if lease is not None else None)
+    return study_document(record, _rows(store, record), lease.owner if lease is not None else None)
 
 
 def study_rows(store: Store) -> list[dict[str, Any]]:
@@ -82,6 +88,9 @@ def print_studies(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
         engines = ", ".join(row["engines"])
         table.add_row(name, row["state"], progress, str(row["failed"]), engines, row["created_at"])
     out().print(table if rows else "no studies yet")
+    for row in rows:
+        if row["state"] == StudyState.INTERRUPTED:
+            out().print(f"{row['name']}: {row['reason']}", style="yellow", markup=False)
 
 
 def print_status(store: Store, name: str, *, as_json: bool) -> None:
@@ -136,7 +145,7 @@ def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
 def print_trials(store: Store, name: str, *, as_json: bool) -> None:
     """Every trial of a study."""
     record = store.study(name)
-    rows = summarise(record.space, store.attempts(name))
+    rows = _rows(store, record)
     if as_json:
         print_json({"study": name, "trials": [trial_document(record, row) for row in rows]})
         return
@@ -179,7 +188,7 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
         for sentence in () if probe is None else advice(probe):
             console().print(f"all-reduce probe: {sentence}", markup=False)
         return
-    row = _find(summarise(record.space, store.attempts(name)), name, trial)
+    row = _find(_rows(store, record), name, trial)
     report = row.last.report
     outcome = report.outcome if report is not None else None
     measured = outcome if isinstance(outcome, Measured | MeasuredInPart) else None

@@ -12,10 +12,14 @@ from tuner.domain.trial import LaunchKind, Purpose, TrialReport
 
 
 class StudyState(StrEnum):
-    """Where a study is."""
+    """Where a study is.
+
+    `interrupted` is never stored: the study was being run, and whoever ran it is gone or gives no sign of life.
+    """
 
     CREATED = "created"
     RUNNING = "running"
+    INTERRUPTED = "interrupted"
     STOPPED = "stopped"
     FINISHED = "finished"
     FAILED = "failed"

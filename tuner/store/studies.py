@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from sqlalchemy import delete, exists, select, update
 from sqlalchemy.orm import Session
 
@@ -64,12 +66,12 @@ class Studies(Transactions):
         self._database.write(work)
 
     def study(self, name: str) -> StudyRecord:
-        """One study.
+        """One study; `interrupted` when nobody runs it any more, although nobody said that it ended.
 
         Raises:
             StudyError: no such study, or this version cannot read its space.
         """
-        return self._database.read(lambda session: codec.study_from_row(find_study(session, name)))
+        return self._database.read(lambda session: _as_it_is(find_study(session, name), self._clock()))
 
     def studies(self) -> list[StudyRecord]:
         """Every study, oldest first.
@@ -78,7 +80,7 @@ class Studies(Transactions):
             StudyError: this version cannot read the space of one.
         """
         query = select(StudyRow).order_by(StudyRow.id)
-        return self._database.read(lambda session: [codec.study_from_row(row) for row in session.scalars(query)])
+        return self._database.read(lambda session: [_as_it_is(row, self._clock()) for row in session.scalars(query)])
 
     def delete_study(self, name: str) -> None:
         """Forget a study with its attempts, measurements, artifacts and exports (the files stay).
@@ -206,6 +208,17 @@ class Studies(Transactions):
             return [codec.export_from_row(row, study) for row in session.scalars(query)]
 
         return self._database.read(work)
+
+
+def _as_it_is(row: StudyRow, now: float) -> StudyRecord:
+    """The study, not as running when only its last coordinator said so."""
+    record = codec.study_from_row(row)
+    # A new study has no coordinator for a moment; one that lost its coordinator before the first launch is not new.
+    begun = record.state is StudyState.RUNNING or (record.state is StudyState.CREATED and row.coordinator is not None)
+    if not begun or _live_lease(row, now) is not None:
+        return record
+    reason = f"nobody runs it any more; `tuner study resume {record.name}` goes on with it"
+    return replace(record, state=StudyState.INTERRUPTED, reason=reason)
 
 
 def _live_lease(row: StudyRow, now: float) -> Lease | None:

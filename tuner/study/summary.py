@@ -30,6 +30,7 @@ class TrialSummary:
         cut_short: why it was measured in part only; empty otherwise.
         inactive: knobs that did not take effect → why.
         seconds: of all its attempts.
+        is_interrupted: whether its last launch never ended because whoever made it is gone.
     """
 
     trial: int
@@ -42,6 +43,7 @@ class TrialSummary:
     cut_short: str = ""
     inactive: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    is_interrupted: bool = False
 
     @property
     def is_baseline(self) -> bool:
@@ -55,7 +57,11 @@ class TrialSummary:
 
     @property
     def state(self) -> str:
-        """`measured`, `over limit`, `measured in part`, `verified`, `failed`, `running` or `abandoned`."""
+        """`measured`, `over limit`, `measured in part`, `verified`, `failed`, `running`, `interrupted` or
+        `abandoned`.
+        """
+        if self.is_interrupted:
+            return "interrupted"
         if self.last.state is AttemptState.PARTIAL:
             return "verified" if self.is_verification else "measured in part"
         if self.last.state is AttemptState.MEASURED and self.broken:
@@ -84,8 +90,17 @@ def trial_of(attempts: Sequence[AttemptRecord], candidate: Candidate) -> int | N
     return next((a.trial for a in (*measured, *own)), None)
 
 
-def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSummary]:
-    """One row per trial, by number."""
+def summarise(
+    space: Space, attempts: Sequence[AttemptRecord], lost: Sequence[AttemptRecord] = ()
+) -> list[TrialSummary]:
+    """One row per trial, by number.
+
+    Args:
+        space: of the study.
+        attempts: all of the study.
+        lost: those of them that run only because nobody was left to say that they ended.
+    """
+    gone = {attempt.id for attempt in lost}
     reference = baseline_values(space, attempts)
     baselines = baselines_of(attempts)
     by_trial: dict[int, list[AttemptRecord]] = {}
@@ -110,6 +125,7 @@ def summarise(space: Space, attempts: Sequence[AttemptRecord]) -> list[TrialSumm
                 cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",
                 inactive=_inactive(last),
                 seconds=sum((a.finished_at or a.started_at) - a.started_at for a in launches),
+                is_interrupted=last.id in gone,
             )
         )
     return rows

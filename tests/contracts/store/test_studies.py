@@ -75,6 +75,25 @@ def test_a_stop_request_lasts_until_the_study_runs_again(night: Store) -> None:
     assert not night.stop_requested("night")
 
 
+def test_a_study_that_nobody_runs_any_more_was_interrupted_until_somebody_goes_on(night: Store) -> None:
+    night.set_state("night", StudyState.RUNNING)
+    night.acquire_coordinator("night", "elsewhere:1:2:3", TTL)
+    assert night.study("night").state is StudyState.RUNNING
+    night.acquire_coordinator("night", "elsewhere:1:2:3", -1)
+    (found,) = night.studies()
+    assert found.state is StudyState.INTERRUPTED
+    assert found == night.study("night")
+    assert "tuner study resume night" in found.reason
+    night.acquire_coordinator("night", "elsewhere:4:5:6", TTL)
+    assert night.study("night").state is StudyState.RUNNING
+
+
+def test_a_new_study_is_interrupted_only_once_somebody_had_begun_it(night: Store) -> None:
+    assert night.study("night").state is StudyState.CREATED
+    night.acquire_coordinator("night", "elsewhere:1:2:3", -1)
+    assert night.study("night").state is StudyState.INTERRUPTED
+
+
 def test_deleting_a_study_leaves_no_row_behind(night: Store, storage_url: str) -> None:
     night.finish_attempt(opened(night).id, records.measured_report())
     night.record_export(ExportRecord("night", 0, "sh", "serve.sh", "00", 1.0))

@@ -10,8 +10,10 @@ from support import findings, records
 from support.commands import Run, runner, store_night
 
 from tuner.domain.measurement import MeasuredInPart
+from tuner.domain.study import StudyState
 from tuner.domain.trial import Purpose
 from tuner.store import Store, open_store
+from tuner.store.owner import this_process
 
 
 @pytest.fixture
@@ -48,3 +50,39 @@ def test_what_costs_the_budget_nothing_is_not_counted_against_it(tuner: Run, tmp
         for trial in (12, 13):
             launch(store, trial, Purpose.ABLATE)
     assert f"12 of {budget} and 2 beside" in tuner("study", "list").out
+
+
+def test_a_study_whose_process_is_gone_was_interrupted_and_says_what_goes_on_with_it(
+    tuner: Run, tmp_path: Path
+) -> None:
+    gone = f"{this_process().rpartition(':')[0]}:12.00"
+    with stored(tmp_path) as store:
+        store.set_state("night", StudyState.RUNNING)
+        store.acquire_coordinator("night", gone, 60)
+        store.open_attempt(
+            "night",
+            trial=12,
+            attempt=1,
+            purpose=Purpose.SEARCH,
+            candidate=findings.OTHER,
+            run_dir="",
+            owner=gone,
+            ttl=60,
+        )
+    status = json.loads(tuner("study", "status", "night", "--json").out)
+    assert (status["state"], status["running"], status["interrupted"]) == ("interrupted", 0, 1)
+    assert "state: interrupted" in tuner("study", "status", "night").out
+    assert "tuner study resume night" in tuner("study", "status", "night").out
+    listed = tuner("study", "list").out
+    assert "interrupted" in listed
+    assert "tuner study resume night" in listed
+    trials = json.loads(tuner("study", "trials", "night", "--json").out)["trials"]
+    assert [row["state"] for row in trials if row["trial"] == 12] == ["interrupted"]
+
+
+def test_a_study_that_somebody_runs_is_running(tuner: Run, tmp_path: Path) -> None:
+    with stored(tmp_path) as store:
+        store.set_state("night", StudyState.RUNNING)
+        store.acquire_coordinator("night", this_process(), 60)
+        status = json.loads(tuner("study", "status", "night", "--json").out)
+    assert (status["state"], status["reason"]) == ("running", "")
