@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import pty
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import tuner
+from support.commands import TUNER, environment, tuner
+
+from tuner.errors import Stopped
 
 SPACE = """
 name: tiny
@@ -25,6 +31,23 @@ def document(folder: Path, *arguments: str) -> Any:
     return json.loads(tuner(folder, *arguments, "--json").stdout)
 
 
+def at_a_terminal(folder: Path, *arguments: str, answer: str) -> str:
+    """Run a command that asks, answer it, and return what stood on the terminal; it must end as stopped."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(
+        [*TUNER, *arguments], cwd=folder, env=environment(folder), stdin=its, stdout=its, stderr=its, close_fds=True
+    ) as process:
+        os.close(its)
+        os.write(ours, f"{answer}\n".encode())
+        shown = b""
+        with contextlib.suppress(OSError):  # the other end was closed
+            while part := os.read(ours, 4096):
+                shown += part
+        assert process.wait(300) == Stopped.exit_code
+    os.close(ours)
+    return shown.decode()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
@@ -40,6 +63,12 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     shown = tuner(tmp_path, *asked, "--dry-run").stdout
     assert ", ".join(stage["arms"][1]["changes"]) in shown.replace("=on", "")
     assert "at most 6 launches, about" in shown
+
+    refused = at_a_terminal(tmp_path, *asked, answer="n")
+    assert "will be launched: baseline and finalists, interleaved" in refused
+    assert "at most 6 launches, about" in refused
+    assert "nothing was started" in refused
+    assert document(tmp_path, "study", "confirm", "night", "--dry-run")["rounds"] == 0
 
     found = document(tmp_path, *asked)
     assert found["planned"] is None

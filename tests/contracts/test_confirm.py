@@ -15,7 +15,8 @@ from tuner.domain.proof import AblationKind, Finding
 from tuner.domain.study import AttemptRecord, AttemptState, StudyState
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
 from tuner.store import Store, open_store
-from tuner.study.confirm import Extent, automatic_extent, confirmation_of
+from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent, confirmation_of
+from tuner.study.events import Noted, StudyEvent
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -177,12 +178,50 @@ def test_a_series_killed_at_any_write_goes_on_where_it_was(
         patch.setattr(world.store, moment, dying)
         with pytest.raises(Killed):
             coordinator().confirm(Extent(finalists=2, rounds=3))
-    coordinator().confirm(Extent(finalists=2, rounds=3))
+    extent, before = Extent(finalists=2, rounds=3), len(world.attempts)
+    agenda = ConfirmAgenda(
+        world.store.study("toy"), search=coordinator()._search, baselines=world.baselines, extent=lambda _: extent
+    )
+    monkeypatch.setattr(agenda._search, "finalists", lambda *_: arms)
+    planned = agenda.planned(world.attempts)
+    coordinator().confirm(extent)
+    assert planned.launches == len(world.attempts) - before, "what is left of it was planned as it came"
     measured_ones = [a for a in world.of(Purpose.CONFIRM) if a.state is AttemptState.MEASURED]
     assert all(a.told for a in measured_ones)
     assert [sorted(names) for names in blocks(measured_ones)] == [
         sorted(c.fingerprint for c in (*arms, world.baselines["simulated"]))
     ] * 3
+
+
+@pytest.mark.parametrize("taken_apart", [False, True])
+def test_what_the_search_was_launching_when_it_was_killed_waits_for_a_resume(
+    world: World, monkeypatch: pytest.MonkeyPatch, taken_apart: bool
+) -> None:
+    arms = [Candidate.of(world.space, "simulated", {**START, "a": a}) for a in (2, 3)]
+
+    def dying(request: TrialRequest) -> Outcome:
+        if request.purpose is Purpose.SEARCH:
+            raise Killed
+        return world.launch(request)
+
+    killed = world.coordinator()
+    monkeypatch.setattr(killed._launches._executor, "_script", dying)
+    with pytest.raises(Killed):
+        killed.run()
+    (interrupted,) = world.of(Purpose.SEARCH)
+
+    other, told = world.coordinator(), list[StudyEvent]()
+    monkeypatch.setattr(other._search, "finalists", lambda *_: arms)
+    monkeypatch.setattr(other._launches, "_notify", told.append)
+    end = other.ablate(world.plan({"a": 2}, rounds=2)) if taken_apart else other.confirm(Extent(2, 2))
+    assert end.state is StudyState.FINISHED
+    assert len(world.of(Purpose.SEARCH)) == 1
+    said = f"trial {interrupted.trial} was interrupted and `tuner study resume toy` launches it again"
+    assert [event.text for event in told if isinstance(event, Noted)] == [said]
+
+    world.coordinator().run()
+    again = [a for a in world.of(Purpose.SEARCH) if a.trial == interrupted.trial]
+    assert [a.state for a in again] == [AttemptState.ABANDONED, AttemptState.MEASURED]
 
 
 def test_a_finalist_that_fails_is_out_and_never_chosen(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

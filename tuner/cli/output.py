@@ -16,8 +16,8 @@ _FILE_WIDTH = 160
 
 @cache
 def console() -> Console:
-    """The console for people: stderr, so that stdout stays clean for data."""
-    return Console(stderr=True, highlight=False, soft_wrap=True)
+    """The console for people: stderr, so that stdout stays clean for data; tables are wide where no terminal is."""
+    return Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _FILE_WIDTH)
 
 
 @cache

@@ -1,13 +1,13 @@
-"""What `tuner study confirm --dry-run` and `ablate --dry-run` say of launches to come, for people and as JSON."""
+"""What `tuner study confirm` and `ablate` say of launches to come, for people and as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
+from rich.console import Console
 from rich.table import Table
 
-from tuner.cli.output import out
 from tuner.cli.wording import changes, duration
 from tuner.domain.candidate import Candidate
 from tuner.domain.study import StudyRecord
@@ -51,13 +51,14 @@ def _planned_arm_document(arm: PlannedArm) -> dict[str, Any]:
     }
 
 
-def print_planned(record: StudyRecord, planned: Planned) -> None:
-    """What would be launched, stage by stage, and how long all of it takes."""
+def print_planned(record: StudyRecord, planned: Planned, to: Console, *, will: bool) -> None:
+    """What would be launched, or `will` be, stage by stage, and how long all of it takes."""
+    launched = "will be launched" if will else "would be launched"
     if not planned.stages:
-        out().print(f"nothing would be launched: {planned.why}", markup=False)
+        to.print(f"nothing {launched}: {planned.why}", markup=False)
         return
     for stage in planned.stages:
-        out().print(f"would be launched: {stage.title}", style="bold", markup=False)
+        to.print(f"{launched}: {stage.title}", style="bold", markup=False)
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("trial", justify="right")
         table.add_column("launches", justify="right")
@@ -67,6 +68,6 @@ def print_planned(record: StudyRecord, planned: Planned) -> None:
             shown = "known after the stage above" if arm.candidate is None else changes(arm.changes)
             engine = f"{arm.candidate.engine}: " if arm.candidate is not None and len(record.space.engines) > 1 else ""
             table.add_row("" if arm.trial is None else str(arm.trial), str(arm.launches), arm.role, engine + shown)
-        out().print(table)
+        to.print(table)
     time = "for an unknown time" if planned.seconds is None else f"about {duration(planned.seconds)}"
-    out().print(f"at most {planned.launches} launches, {time} by the study's own so far", style="bold", markup=False)
+    to.print(f"at most {planned.launches} launches, {time} by the study's own so far", style="bold", markup=False)

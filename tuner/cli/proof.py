@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tuner.cli.asking import YesOption, ask
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from tuner.store import Store
     from tuner.study.launches import StudyEnd
     from tuner.study.loop import Coordinator
+    from tuner.study.planned import Planned
     from tuner.study.session import Prepared
 
 _NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
@@ -53,6 +56,7 @@ def confirm(
     storage: StorageOption = None,
     ray_address: _AddressOption = None,
     other_machine: OtherMachineOption = False,
+    yes: YesOption = False,
     dry_run: _DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -64,26 +68,22 @@ def confirm(
     from tuner.cli.insight import search_of
     from tuner.store import open_store
     from tuner.study.confirm import FINALISTS, ConfirmAgenda, Extent, confirmation_of, finalists_begun
-    from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
         finalists = top or finalists_begun(attempts, baselines_of(attempts)) or FINALISTS
         extent = Extent(finalists, _rounds(record, launches), len(record.space.engines))
-        planned = None
-        if dry_run:
-            search, attempts = search_of(name, storage)
-            agenda = ConfirmAgenda(
-                record, search=search, baselines=baselines_of(attempts), extent=lambda _attempts: extent
-            )
-            planned = agenda.planned(attempts)
-        else:
-            prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
-            _launch(prepared, store, ray_address, storage, extent.launches, lambda c: c.confirm(extent))
+        where = _Where(ray_address, storage, other_machine)
+        prepared = None if dry_run else where.prepare(store, name)
+        search, attempts = search_of(name, storage)
+        agenda = ConfirmAgenda(record, search=search, baselines=baselines_of(attempts), extent=lambda _attempts: extent)
+        planned = agenda.planned(attempts)
+        if prepared is not None:
+            _launch(prepared, store, where, planned, lambda c: c.confirm(extent), yes=yes)
         attempts = store.attempts(name)
         found = confirmation_of(record.space, attempts, baselines_of(attempts))
-        proof_view.print_confirmation(record, found, planned, as_json=as_json)
+        proof_view.print_confirmation(record, found, planned if dry_run else None, as_json=as_json)
 
 
 def ablate(
@@ -98,6 +98,7 @@ def ablate(
     storage: StorageOption = None,
     ray_address: _AddressOption = None,
     other_machine: OtherMachineOption = False,
+    yes: YesOption = False,
     dry_run: _DryRunOption = False,
     as_json: JsonOption = False,
 ) -> None:
@@ -108,7 +109,6 @@ def ablate(
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.ablate import AblationPlan
-    from tuner.study.resuming import prepare_resume
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
@@ -120,8 +120,8 @@ def ablate(
         )
         planned = plan.planned(attempts)
         if not dry_run:
-            prepared = prepare_resume(store, name, elsewhere=ray_address is not None, other_machine=other_machine)
-            _launch(prepared, store, ray_address, storage, planned.launches, lambda c: c.ablate(plan))
+            where = _Where(ray_address, storage, other_machine)
+            _launch(where.prepare(store, name), store, where, planned, lambda c: c.ablate(plan), yes=yes)
         found = plan.result(store.attempts(name))
         proof_view.print_ablation(record, found, planned if dry_run else None, as_json=as_json)
 
@@ -162,23 +162,51 @@ def _winner(record: StudyRecord, attempts: list[AttemptRecord], trial: int | Non
     return front_of(record.space, attempts).pick(resolved_pick(record, attempts, CONFIRMED)).candidate
 
 
+@dataclass(frozen=True, slots=True)
+class _Where:
+    """On which cluster launches are made, where they are remembered, and whether another machine may go on."""
+
+    ray_address: str | None
+    storage: str | None
+    other_machine: bool
+
+    def prepare(self, store: Store, name: str) -> Prepared:
+        """Check that the study can go on there, and that nobody else runs it."""
+        from tuner.study.resuming import prepare_resume
+
+        store.refuse_running(name)
+        return prepare_resume(store, name, elsewhere=self.ray_address is not None, other_machine=self.other_machine)
+
+
 def _launch(
     prepared: Prepared,
     store: Store,
-    ray_address: str | None,
-    storage: str | None,
-    launches: int,
+    where: _Where,
+    planned: Planned,
     work: Callable[[Coordinator], StudyEnd],
+    *,
+    yes: bool,
 ) -> None:
-    """Launch one at a time, under the live view; whatever was measured is kept when this raises."""
+    """Show the plan, ask, launch one at a time under the live view; what was measured is kept when this raises."""
     from tuner.cli.live import watching
     from tuner.cli.logs import configure_logging
+    from tuner.cli.planned_view import print_planned
     from tuner.study.session import RunOptions, run_study
 
+    print_planned(prepared.record, planned, console(), will=True)
+    if not planned.launches:
+        return
+    ask("Start?", yes=yes)
     configure_logging()
-    with watching(prepared, launches) as (view, stop):
+    with watching(prepared, planned.launches) as (view, stop):
         end = run_study(
-            prepared, store, RunOptions(ray_address), storage_url=storage, notify=view.notify, stop=stop, work=work
+            prepared,
+            store,
+            RunOptions(where.ray_address),
+            storage_url=where.storage,
+            notify=view.notify,
+            stop=stop,
+            work=work,
         )
     console().print(f"{prepared.record.name}: {end.reason}", style="bold", markup=False)
     if end.error is not None:

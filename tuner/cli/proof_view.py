@@ -180,7 +180,7 @@ def print_confirmation(
         print_json(confirmation_document(record, found, planned))
         return
     if planned is not None:
-        print_planned(record, planned)
+        print_planned(record, planned, out(), will=False)
     if found is None:
         out().print("nothing was confirmed yet" if planned is not None else "nothing was confirmed")
         return
@@ -253,7 +253,7 @@ def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None
         print_json(ablation_document(record, found, planned))
         return
     if planned is not None:
-        print_planned(record, planned)
+        print_planned(record, planned, out(), will=False)
         if not found.rounds:
             return
     for kind, title in (

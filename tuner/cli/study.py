@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuner.cli import insight, knobs, proof, report
+from tuner.cli.asking import YesOption, ask
 from tuner.cli.options import (
     GpuHoursOption,
     JsonOption,
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
-YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 AddressOption = Annotated[
     str | None,
     typer.Option("--ray-address", help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here."),
@@ -45,14 +45,6 @@ ParallelOption = Annotated[
 WarmOption = Annotated[
     bool, typer.Option("--warm/--no-warm", help="Fork search launches from a process that holds the engine's imports.")
 ]
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    """Ask on a terminal; without one, go on (scripts say what they want by calling)."""
-    if yes or not sys.stdin.isatty():
-        return
-    if not typer.confirm(question, default=True, err=True):
-        raise Stopped("nothing was started")
 
 
 def _budget(trials: int | None, timeout: str | None, gpu_hours: float | None, stop_below: str | None) -> BudgetOptions:
@@ -126,7 +118,7 @@ def start(
         plan_view.show(prepared, teachers, as_json=as_json, script=True)
         return
     plan_view.show(prepared, teachers, as_json=False, script=False)
-    _confirm("Start?", yes=yes)
+    ask("Start?", yes=yes)
     with open_store(storage) as store:
         _run(start_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
 
@@ -304,7 +296,7 @@ def delete(name: NameArgument, storage: StorageOption = None, yes: YesOption = F
         raise UsageError(f"delete {name}: not on a terminal, so nobody can be asked", hint="add --yes")
     with open_store(storage, create=False) as store:
         count = len(store.attempts(name))
-        _confirm(f"Delete study {name} with {count} launches?", yes=yes)
+        ask(f"Delete study {name} with {count} launches?", yes=yes, refused="nothing was deleted")
         store.delete_study(name)
     delete_search(driver_url(storage or default_url()), name)
     out().print(f"{name}: deleted ({count} launches; the run directories stay)")

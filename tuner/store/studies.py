@@ -51,6 +51,14 @@ class Studies(Transactions):
         if self._database.read(lambda session: session.scalar(query)) is not None:
             raise _taken(name)
 
+    def refuse_running(self, name: str) -> None:
+        """Say early what `acquire_coordinator` would say in the end.
+
+        Raises:
+            StudyError: no such study, or a coordinator is running it.
+        """
+        self._database.read(lambda session: _refuse_if_led(find_study(session, name), None, self._clock()))
+
     def change_study(self, record: StudyRecord) -> None:
         """Store what may change when a study goes on: its budget, its sampler, and what the command line said.
 

@@ -20,7 +20,15 @@ from tuner.search.base import Proposal, Search
 from tuner.study.inference import holm
 from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedArm, PlannedStage, Planner
-from tuner.study.series import Rotation, SeriesResults, failed_for_good, in_block, rounds_begun
+from tuner.study.series import (
+    Rotation,
+    SeriesResults,
+    ended,
+    failed_for_good,
+    in_block,
+    missing_of_last_round,
+    rounds_begun,
+)
 from tuner.study.settings import Setting, mixed, settings_between
 from tuner.study.silence import inactive_knobs
 
@@ -116,18 +124,25 @@ class AblationPlan:
 
     def planned(self, attempts: Sequence[AttemptRecord]) -> Planned:
         """What would still be launched, at most; both ends are launched in every round of both stages."""
-        series, planner = self.series(attempts), Planner(attempts, {self._winner.engine: self._baseline})
+        series, planner = ended(self.series(attempts)), Planner(attempts, {self._winner.engine: self._baseline})
+        lacking = missing_of_last_round(series, self.arms)
+        lacks = {c.fingerprint for c in lacking}
+
+        def more(due: Iterable[tuple[Candidate, int]]) -> int:
+            """Rounds that are still to begin."""
+            return max((count - (c.fingerprint in lacks) for c, count in due), default=0)
 
         def stage(title: str, rounds: int, arms: Iterable[PlannedArm]) -> PlannedStage:
-            ends = (("baseline", self._baseline), ("winner", self._winner))
-            return PlannedStage(title, (*(planner.arm(role, end, rounds) for role, end in ends), *arms))
+            ends = [("baseline", self._baseline), ("winner", self._winner)]
+            launched = [planner.arm(role, end, rounds + (end.fingerprint in lacks)) for role, end in ends]
+            return PlannedStage(title, tuple(arm for arm in (*launched, *arms) if arm.launches))
 
         if due := self._left(series, self._first_stage()):
             ends = {self._baseline.fingerprint, self._winner.fingerprint}
             alone = {s.without.fingerprint: s.name for s in self._settings if s.without is not None}
             between = [(c, n) for c, n in due if c.fingerprint not in ends]
             out = [planner.arm(f"without {alone[c.fingerprint]}", c, n) for c, n in between]
-            stages = [stage("each setting alone taken out of the winner", max(n for _, n in due), out)]
+            stages = [stage("each setting alone taken out of the winner", more(due), out)]
             count = len(self._acting())
             # A single setting is either the whole winner, or nothing.
             if count and len(self._settings) > 1:
@@ -139,6 +154,8 @@ class AblationPlan:
         kept = self._kept(series)
         left = self._second_stage(series, kept)
         if not left:
+            if lacking:
+                return Planned((stage("what the last round lacks", 0, ()),))
             return Planned((), "every setting was measured" if kept else self._nothing_kept(series))
         rounds, minimal = max(n for _, n in left), self._with(self._valid(kept))
         reduced = [] if _same(minimal, self._winner) else [planner.arm("what is left of the winner", minimal, rounds)]
@@ -147,7 +164,7 @@ class AblationPlan:
         built = [
             planner.arm(f"with {names[c.fingerprint]} on top", c, n) for c, n in left if c.fingerprint not in known
         ]
-        return Planned((stage("what loses nothing dropped", rounds, [*reduced, *built]),))
+        return Planned((stage("what loses nothing dropped", more(left), [*reduced, *built]),))
 
     def _first_stage(self) -> list[Candidate]:
         alone = [s.without for s in self._settings if s.without is not None and not self._is_inactive(s)]

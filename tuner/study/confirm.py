@@ -16,7 +16,14 @@ from tuner.search.base import Proposal, Search
 from tuner.study.inference import holm
 from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedStage, Planner
-from tuner.study.series import Rotation, SeriesResults, failed_for_good, rounds_begun
+from tuner.study.series import (
+    Rotation,
+    SeriesResults,
+    ended,
+    failed_for_good,
+    missing_of_last_round,
+    rounds_begun,
+)
 from tuner.study.stopping import Spent, spent_reason
 from tuner.study.summary import trial_of
 
@@ -146,24 +153,24 @@ class ConfirmAgenda:
 
     def planned(self, attempts: list[AttemptRecord]) -> Planned:
         """What would be launched if nothing decided earlier; a confirmation that was begun goes on."""
-        series = [] if _is_over(attempts) else series_of(attempts)
+        whole = [] if _is_over(attempts) else series_of(attempts)
         extent = self._extent_of(attempts)
-        finalists = [] if extent is None else self._finalists(series, attempts, extent)
+        finalists = [] if extent is None else self._finalists(whole, attempts, extent)
         if extent is None or not finalists:
             return Planned((), "no candidate is expected to be better than the baseline")
-        failed = failed_for_good(series)
-        left = {
-            c.fingerprint: max(0, extent.rounds - rounds_begun(series, c))
-            for c in finalists
-            if c.fingerprint not in failed
-        }
-        # The baselines are launched in every round.
-        rounds = max(left.values(), default=0)
+        series, rounds, failed = ended(whole), extent.rounds, failed_for_good(whole)
+        standing = [c for c in finalists if c.fingerprint not in failed]
+        lacking = missing_of_last_round(series, lambda earlier: self._arms(earlier, finalists, rounds, attempts))
+        lacks = {c.fingerprint for c in lacking}
+        left = {c.fingerprint: max(0, rounds - rounds_begun(series, c)) for c in standing}
+        more = max((n - (key in lacks) for key, n in left.items()), default=0)
         planner = Planner(attempts, self._baselines)
-        arms = [planner.arm("baseline", baseline, rounds) for baseline in self._baselines.values()]
-        arms += [planner.arm("finalist", c, left[c.fingerprint]) for c in finalists if left.get(c.fingerprint)]
-        why = "" if rounds else "every finalist had its launches" if left else "every finalist failed"
-        return Planned((PlannedStage("baseline and finalists, interleaved", tuple(arms)),) if rounds else (), why)
+        # The baselines are launched in every round.
+        arms = [planner.arm("baseline", b, more + (b.fingerprint in lacks)) for b in self._baselines.values()]
+        arms += [planner.arm("finalist", c, left[c.fingerprint]) for c in standing]
+        due = tuple(arm for arm in arms if arm.launches)
+        why = "" if due else "every finalist had its launches" if standing else "every finalist failed"
+        return Planned((PlannedStage("baseline and finalists, interleaved", due),) if due else (), why)
 
     def _finalists(
         self, series: Sequence[AttemptRecord], attempts: Sequence[AttemptRecord], extent: Extent

@@ -164,13 +164,19 @@ class Launches:
 
     # ---- what to launch
 
-    def recover(self) -> None:
-        """Bring an interrupted study to a consistent state: nothing told twice, nothing lost."""
+    def recover(self, only: Purpose | None = None) -> None:
+        """Bring an interrupted study to a consistent state: nothing told twice, nothing lost.
+
+        Args:
+            only: launch nothing again but what has this purpose; what else was interrupted waits for `study resume`.
+        """
         attempts = self._store.attempts(self._record.name)
         for attempt in attempts:
             if attempt.state is AttemptState.RUNNING:
                 self._store.abandon(attempt.id)
-                self._notify(Noted(f"trial {attempt.trial} was interrupted and will be launched again"))
+                waits = only is not None and attempt.purpose is not only
+                then = f"`tuner study resume {self._record.name}` launches it again" if waits else "is launched again"
+                self._notify(Noted(f"trial {attempt.trial} was interrupted and {then}"))
         pending = dict(self._search.pending)
         launches: dict[int, list[AttemptRecord]] = {}
         for attempt in attempts:
@@ -179,9 +185,9 @@ class Launches:
             if attempt.state.finished and not attempt.told and attempt.trial not in pending:
                 self._store.mark_told(attempt.id)
         for trial, proposal in pending.items():
-            self._resume_trial(proposal, launches.get(trial, []))
+            self._resume_trial(proposal, launches.get(trial, []), only)
 
-    def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord]) -> None:
+    def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord], only: Purpose | None) -> None:
         """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise."""
         last = launches[-1] if launches else None
         if proposal.purpose is Purpose.VERIFY or (last is None and proposal.purpose in _AGENDA_PURPOSES):
@@ -190,6 +196,8 @@ class Launches:
         proposal = replace(proposal, why="redone after an interruption", block=None if last is None else last.block)
         if last is not None and last.report is not None and not last.told:
             self._conclude(last, proposal, last.report)
+            return
+        if only is not None and proposal.purpose is not only:
             return
         self._hand.waiting.append(_Waiting(proposal, attempt=len(launches) + 1))
 

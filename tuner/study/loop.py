@@ -74,16 +74,21 @@ class Coordinator:
     def confirm(self, extent: Extent) -> StudyEnd:
         """Confirm now, whatever the budget says; a confirmation that was begun goes on."""
         agenda = ConfirmAgenda(self._record, search=self._search, baselines=self._baselines, extent=lambda _: extent)
-        return self.pursue(agenda)
+        return self.pursue(agenda, only=Purpose.CONFIRM)
 
     def ablate(self, plan: AblationPlan) -> StudyEnd:
         """Launch what an ablation still lacks."""
-        return self.pursue(AblateAgenda(plan, search=self._search, seed=self._record.seed))
+        return self.pursue(AblateAgenda(plan, search=self._search, seed=self._record.seed), only=Purpose.ABLATE)
 
-    def pursue(self, *agendas: Agenda) -> StudyEnd:
-        """Bring the study to a consistent state, then follow agendas one after the other; the first trouble ends it."""
+    def pursue(self, *agendas: Agenda, only: Purpose | None = None) -> StudyEnd:
+        """Bring the study to a consistent state, then follow agendas one after the other; the first trouble ends it.
+
+        Args:
+            agendas: what to launch.
+            only: the purpose of the agendas' launches where they are to be all that is launched (see `recover`).
+        """
         self._store.set_state(self._record.name, StudyState.RUNNING, "")
-        self._launches.recover()
+        self._launches.recover(only)
         reasons = []
         for agenda in agendas:
             end = self._launches.pursue(agenda)

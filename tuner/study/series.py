@@ -36,6 +36,21 @@ def in_block(attempt: AttemptRecord) -> int:
     return attempt.block
 
 
+def ended(series: Sequence[AttemptRecord]) -> list[AttemptRecord]:
+    """The launches with an outcome; one that was interrupted is made again."""
+    return [a for a in series if a.state.finished]
+
+
+def missing_of_last_round(series: Sequence[AttemptRecord], arms_for: ArmsFor) -> list[Candidate]:
+    """The configurations of the round that was begun last which it does not hold yet."""
+    if not series:
+        return []
+    block = max(map(in_block, series))
+    begun = {a.candidate.fingerprint for a in series if a.block == block}
+    arms = arms_for([a for a in series if in_block(a) < block])
+    return [] if isinstance(arms, Done) else [c for c in arms if c.fingerprint not in begun]
+
+
 class Rotation:
     """Hands out the launches of a series, round after round, each round in a random order of its own.
 
@@ -67,14 +82,9 @@ class Rotation:
             arms_for: decides each round's configurations.
             no_more: why no further round may begin; one that was begun is finished all the same.
         """
-        if series:
+        if missing := missing_of_last_round(series, arms_for):
             block = max(map(in_block, series))
-            begun = {a.candidate.fingerprint for a in series if a.block == block}
-            arms = arms_for([a for a in series if in_block(a) < block])
-            missing = () if isinstance(arms, Done) else self._shuffled(arms, block)
-            for candidate in missing:
-                if candidate.fingerprint not in begun:
-                    return self._propose(candidate, block)
+            return self._propose(self._first(missing, block), block)
         if in_hand:
             return None
         if no_more is not None:
@@ -83,12 +93,15 @@ class Rotation:
         if isinstance(arms, Done):
             return arms
         block = 1 + max((a.block for a in attempts if a.block is not None), default=0)
-        return self._propose(self._shuffled(arms, block)[0], block)
+        return self._propose(self._first(arms, block), block)
 
-    def _shuffled(self, arms: Sequence[Candidate], block: int) -> list[Candidate]:
-        order = sorted(arms, key=lambda candidate: candidate.fingerprint)
-        random.Random(f"{self._seed} {block}").shuffle(order)  # noqa: S311 - an order, no secret
-        return order
+    def _first(self, arms: Sequence[Candidate], block: int) -> Candidate:
+        """The first of some in the random order of the round, which does not depend on how many are left of it."""
+
+        def place(candidate: Candidate) -> float:
+            return random.Random(f"{self._seed} {block} {candidate.fingerprint}").random()  # noqa: S311 - no secret
+
+        return min(arms, key=place)
 
     def _propose(self, candidate: Candidate, block: int) -> Proposal:
         proposal = self._search.propose(candidate, self._purpose)

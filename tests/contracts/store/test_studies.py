@@ -112,3 +112,7 @@ def test_a_running_study_is_not_deleted(night: Store) -> None:
     night.acquire_coordinator("night", "elsewhere:1:2:3", TTL)
     with pytest.raises(StudyError, match="is being run by elsewhere:1:2:3"):
         night.delete_study("night")
+    with pytest.raises(StudyError, match="is being run by elsewhere:1:2:3"):
+        night.refuse_running("night")
+    night.release_coordinator("night", "elsewhere:1:2:3")
+    night.refuse_running("night")
