@@ -10,6 +10,7 @@ from rich.table import Table
 from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
+from tuner.cli.stale import print_stale, stale_exports
 from tuner.cli.wording import SIMULATED, changes, goal_document, number
 from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.proof import Confirmation
@@ -221,4 +222,5 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
         alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""
         out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)
     out().print(f"script: {script}", markup=False, soft_wrap=True)
+    print_stale(stale_exports(store, record))
     return front

@@ -11,6 +11,7 @@ from tuner.cli.asking import YesOption, ask
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console
+from tuner.cli.stale import stale_exports
 from tuner.errors import Stopped, StudyError
 
 if TYPE_CHECKING:
@@ -83,7 +84,8 @@ def confirm(
             _launch(prepared, store, where, planned, lambda c: c.confirm(extent), yes=yes)
         attempts = store.attempts(name)
         found = confirmation_of(record.space, attempts, baselines_of(attempts))
-        proof_view.print_confirmation(record, found, planned if dry_run else None, as_json=as_json)
+        stale = stale_exports(store, record)
+        proof_view.print_confirmation(record, found, planned if dry_run else None, stale, as_json=as_json)
 
 
 def ablate(

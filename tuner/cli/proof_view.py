@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tuner.cli.output import out, print_json
 from tuner.cli.planned_view import candidate_document, changes_document, planned_document, print_planned
+from tuner.cli.stale import StaleExport, print_stale
 from tuner.cli.wording import SIMULATED, changes, number
 from tuner.domain.front import Estimate, broken_words
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
@@ -173,11 +174,20 @@ def _notes(found: Confirmation) -> str:
 
 
 def print_confirmation(
-    record: StudyRecord, found: Confirmation | None, planned: Planned | None = None, *, as_json: bool
+    record: StudyRecord,
+    found: Confirmation | None,
+    planned: Planned | None,
+    stale: Sequence[StaleExport],
+    *,
+    as_json: bool,
 ) -> None:
-    """Baseline and finalists with what their launches show, after what is planned where that was asked for."""
+    """Baseline and finalists with what their launches show, after what is planned where that was asked for.
+
+    Last come the exported files that were overtaken by what was found.
+    """
     if as_json:
-        print_json(confirmation_document(record, found, planned))
+        document = confirmation_document(record, found, planned)
+        print_json({**document, "stale_exports": [one.document for one in stale]})
         return
     if planned is not None:
         print_planned(record, planned, out(), will=False)
@@ -206,6 +216,7 @@ def print_confirmation(
         out().print(line, style="bold", markup=False)
     if found.engines:
         print_engines(record, found, as_json=False)
+    print_stale(stale)
 
 
 def _configuration(space: Space, arm: ArmResult) -> str:

@@ -269,11 +269,11 @@ def show(
 @app.command()
 def failures(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
     """Failures by class: how many, at which phase, what they cost, one line of evidence and the log."""
-    from tuner.cli import study_views
+    from tuner.cli import failures_view
     from tuner.store import open_store
 
     with open_store(storage, create=False) as store:
-        study_views.print_failures(store, name, as_json=as_json)
+        failures_view.print_failures(store, name, as_json=as_json)
 
 
 @app.command()

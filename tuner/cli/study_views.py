@@ -1,4 +1,4 @@
-"""What `tuner study list|status|trials|show|failures` print: tables for people, documents for programs."""
+"""What `tuner study list|status|trials|show` print: tables for people, documents for programs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from rich.table import Table
 
 from tuner.cli.output import console, out, print_json
 from tuner.cli.probe_view import probe_document
-from tuner.cli.wording import SIMULATED, changes, duration, level_document, measurement_document, number, with_spread
+from tuner.cli.stale import print_stale, stale_exports
+from tuner.cli.wording import SIMULATED, changes, level_document, measurement_document, number, with_spread
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.study import AttemptState, StudyRecord, StudyState
@@ -18,7 +19,6 @@ from tuner.domain.values import spell
 from tuner.errors import StudyError
 from tuner.probe.advice import advice
 from tuner.store import Store
-from tuner.study.memory import memory_of
 from tuner.study.stopping import ends_when
 from tuner.study.summary import TrialSummary, summarise
 
@@ -95,13 +95,15 @@ def print_studies(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
 
 def print_status(store: Store, name: str, *, as_json: bool) -> None:
     """One study's state."""
-    document = _document(store, store.study(name))
+    record = store.study(name)
+    document, stale = _document(store, record), stale_exports(store, record)
     if as_json:
-        print_json(document)
+        print_json({**document, "stale_exports": [one.document for one in stale]})
         return
     for key, value in document.items():
         shown = ", ".join(value) if isinstance(value, list) else "–" if value in (None, "") else str(value)
         out().print(f"{key.replace('_', ' ')}: {shown}", markup=False)
+    print_stale(stale)
 
 
 def failure_document(failure: Failure | None) -> dict[str, Any] | None:
@@ -245,70 +247,3 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
         for note in report.notes:
             out().print(f"note: {note}", markup=False)
     out().print(f"files: {row.last.run_dir}", markup=False)
-
-
-def failure_rows(rows: Sequence[TrialSummary]) -> list[dict[str, Any]]:
-    """One document per class, most frequent first.
-
-    Keys: class, fault, words, count, phases, blames, seconds, evidence, log, trials.
-    """
-    groups: dict[str, list[TrialSummary]] = {}
-    for row in rows:
-        if row.failure is not None:
-            groups.setdefault(row.failure.failure_class.value, []).append(row)
-    documents = []
-    for name, members in sorted(groups.items(), key=lambda item: -len(item[1])):
-        failures = [row.failure for row in members if row.failure is not None]
-        policy = FAILURES[failures[0].failure_class]
-        blames = dict.fromkeys(blame for failure in failures for blame in failure.blames)
-        documents.append(
-            {
-                "class": name,
-                "fault": policy.fault,
-                "words": policy.words,
-                "count": len(members),
-                "phases": list(dict.fromkeys(failure.phase.value for failure in failures)),
-                "blames": list(blames),
-                "seconds": sum(row.seconds for row in members),
-                "evidence": next((f.evidence[0] for f in failures if f.evidence), None),
-                "log": f"{members[0].last.run_dir}/server.log",
-                "trials": [row.trial for row in members],
-            }
-        )
-    return documents
-
-
-def print_failures(store: Store, name: str, *, as_json: bool) -> None:
-    """A study's failures by class."""
-    record, attempts = store.study(name), store.attempts(name)
-    documents = failure_rows(summarise(record.space, attempts))
-    asides = memory_of(attempts).set_aside
-    if as_json:
-        shown = [
-            {
-                "engine": aside.engine,
-                "settings": dict(aside.settings),
-                "class": aside.failure_class.value,
-                "failed": list(aside.failed),
-                "rivals": list(aside.rivals),
-                "evidence": aside.evidence,
-                "had_second_chance": aside.had_second_chance,
-            }
-            for aside in asides
-        ]
-        print_json({"study": name, "failures": documents, "set_aside": shown})
-        return
-    if not documents:
-        out().print("no failures")
-        return
-    for row in documents:
-        head = f"{row['class']} × {row['count']} at {', '.join(row['phases'])}, {duration(row['seconds'])}"
-        out().print(head, style="bold", markup=False)
-        out().print(f"  {row['words']}", markup=False)
-        if row["blames"]:
-            out().print(f"  blames: {', '.join(row['blames'])}", markup=False)
-        if row["evidence"]:
-            out().print(f"  {row['evidence']}", style="dim", markup=False)
-        out().print(f"  trials {', '.join(map(str, row['trials']))}; log: {row['log']}", markup=False)
-    for aside in asides:
-        out().print(f"set aside: {aside}", style="yellow", markup=False)

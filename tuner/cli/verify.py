@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tuner.cli.options import JsonOption
+from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, out, print_json
-from tuner.errors import DoesNotHold
+from tuner.errors import DoesNotHold, UserError
 
 if TYPE_CHECKING:
+    from tuner.cli.stale import StaleExport
     from tuner.study.verify import Verification
 
 
@@ -24,14 +26,20 @@ def verify(
     runs: Annotated[
         Path | None, typer.Option("--runs", help="Folder for logs. [default: runs/verify-SCRIPT]", show_default=False)
     ] = None,
+    storage: StorageOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Start an exported script, measure it again with the recorded workload, and compare.
+
+    It also says when the study has found a better configuration since, where the script's study is stored here.
 
     Exit code 0: every number was reached again; 3: one was not, or a launch failed; 1: this host denies the script.
     """
     from tuner.study.verify import verify as run
 
+    overtaken = _overtaken(script, storage)
+    if overtaken is not None:
+        console().print(f"warning: {overtaken.words(str(script))}", style="yellow", markup=False)
     folder = (runs or Path("runs") / f"verify-{script.stem}").absolute()
     found = run(
         script,
@@ -43,11 +51,28 @@ def verify(
         ),
     )
     if as_json:
-        print_json(verification_document(script, found))
+        by = None if overtaken is None else overtaken.best
+        print_json({**verification_document(script, found), "overtaken_by": by})
     else:
         _print(script, found)
     if not found.holds:
         raise DoesNotHold(f"{script} does not hold any more", hint=_hint(found, folder))
+
+
+def _overtaken(script: Path, storage: str | None) -> StaleExport | None:
+    """What the study that wrote the script says of it, where this database knows that study."""
+    from tuner.cli.stale import stale_text
+    from tuner.domain.recorded import read_recorded
+    from tuner.store import open_store
+
+    try:
+        content = script.read_bytes()
+        name = read_recorded(content.decode(), str(script)).study
+        with open_store(storage, create=False) as store:
+            return stale_text(store, store.study(name), hashlib.sha256(content).hexdigest())
+    except (OSError, UnicodeDecodeError, UserError):
+        # What is wrong with the script itself is said by who launches it.
+        return None
 
 
 def _hint(found: Verification, folder: Path) -> str:
