@@ -15,8 +15,9 @@ from tuner.domain.proof import AblationKind, Finding
 from tuner.domain.study import AttemptRecord, AttemptState, StudyState
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
 from tuner.store import Store, open_store
-from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent, confirmation_of
+from tuner.study.confirm import ConfirmAgenda, confirmation_of
 from tuner.study.events import Noted, StudyEvent
+from tuner.study.extent import Extent, automatic_extent
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 

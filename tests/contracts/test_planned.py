@@ -14,7 +14,8 @@ from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.export.standings import front_of
 from tuner.store import Store, open_store
-from tuner.study.confirm import ConfirmAgenda, Extent, confirmation_of
+from tuner.study.confirm import ConfirmAgenda, confirmation_of
+from tuner.study.extent import Extent
 from tuner.study.planned import Planned
 
 

@@ -12,7 +12,7 @@ from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document
 from tuner.domain.space import Space
 from tuner.domain.values import spell
 from tuner.spec.reach import reach_of
-from tuner.study.confirm import Extent, automatic_extent
+from tuner.study.extent import Extent, automatic_extent, no_extent_words
 from tuner.study.session import Prepared
 from tuner.study.stopping import ends_when
 from tuner.study.warmstart import EarlierStudy, Teachers
@@ -54,6 +54,7 @@ def plan_document(prepared: Prepared, teachers: Teachers) -> dict[str, Any]:
         "confirmation": None
         if confirm is None
         else {"launches": confirm.launches, "finalists": confirm.finalists, "rounds": confirm.rounds},
+        "why_no_confirmation": None if confirm else no_extent_words(budget, engines=len(space.engines)),
         "worst_case_s": worst if budget.hours is None else min(worst, budget.hours * 3600),
         "likely": {name: _likely(space, name) for name in prepared.setups},
         "warm_start": [teacher_document(earlier) for earlier in teachers.named],
@@ -154,7 +155,7 @@ def _parts(prepared: Prepared, document: dict[str, Any]) -> str:
     search = max(0, launches - first - confirm["launches"])
     begin = f"{first} of the baseline{several} first, {search} to search"
     if not confirm["launches"]:
-        return f"{begin}, none to confirm what was found"
+        return f"{begin}, none to confirm what was found: {document['why_no_confirmation']}"
     finalists = "1 finalist" if confirm["finalists"] == 1 else f"{confirm['finalists']} finalists"
     ends = f"at most {confirm['launches']} to confirm {finalists} against the baseline{several}"
     return f"{begin}, {ends} ({confirm['rounds']} rounds)"

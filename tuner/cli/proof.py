@@ -68,7 +68,8 @@ def confirm(
     from tuner.cli import proof_view
     from tuner.cli.insight import search_of
     from tuner.store import open_store
-    from tuner.study.confirm import FINALISTS, ConfirmAgenda, Extent, confirmation_of, finalists_begun
+    from tuner.study.confirm import ConfirmAgenda, confirmation_of, finalists_begun
+    from tuner.study.extent import FINALISTS, Extent
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:

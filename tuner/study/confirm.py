@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.proof import ArmResult, Confirmation, EngineComparison, Finding
-from tuner.domain.space import Budget, Space
+from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Purpose
 from tuner.search.base import Proposal, Search
+from tuner.study.extent import Extent
 from tuner.study.inference import holm
 from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedStage, Planner
@@ -27,53 +28,10 @@ from tuner.study.series import (
 from tuner.study.stopping import Spent, spent_reason
 from tuner.study.summary import trial_of
 
-FINALISTS = 3
-"""Three of them and the baseline, three launches each, kept claims honest in simulated studies; more found no more."""
-
-_BUDGET_SHARE = 3
-"""At most one launch in so many goes to the confirmation."""
-
-_FEWEST_ROUNDS = 2
-"""One round has no spread."""
-
 _LOOK_AFTER = 3
 """Rounds before the first look whether more are needed: two have too few degrees of freedom to be trusted."""
 
 _SEARCHES = frozenset({Purpose.SEARCH, Purpose.SECOND_CHANCE})
-
-
-@dataclass(frozen=True, slots=True)
-class Extent:
-    """How much is launched: `finalists` besides the baselines of `engines`, each at most `rounds` times."""
-
-    finalists: int
-    rounds: int
-    engines: int = 1
-
-    @property
-    def launches(self) -> int:
-        """Launches in all."""
-        return self.rounds * (self.finalists + self.engines)
-
-
-def automatic_extent(budget: Budget, *, engines: int, affordable: float = math.inf) -> Extent | None:
-    """What a study's own budget allows: as many finalists as fit, then as many rounds.
-
-    Args:
-        budget: of the space.
-        engines: whose baselines take part.
-        affordable: launches for which there is time.
-
-    Returns:
-        None when not even two rounds of one finalist per engine fit, or the space wants no confirmation.
-    """
-    allowance = min(budget.trials / _BUDGET_SHARE, affordable)
-    for finalists in range(max(FINALISTS, engines), engines - 1, -1):
-        for rounds in range(budget.confirm_launches, _FEWEST_ROUNDS - 1, -1):
-            extent = Extent(finalists, rounds, engines)
-            if extent.launches <= allowance and (rounds == budget.confirm_launches or finalists == engines):
-                return extent
-    return None
 
 
 def series_of(attempts: Sequence[AttemptRecord]) -> list[AttemptRecord]:

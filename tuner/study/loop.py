@@ -14,8 +14,9 @@ from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudySt
 from tuner.domain.trial import Purpose
 from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
 from tuner.study.ablate import AblateAgenda, AblationPlan
-from tuner.study.confirm import ConfirmAgenda, Extent, automatic_extent
+from tuner.study.confirm import ConfirmAgenda
 from tuner.study.events import Noted, StudyEvent
+from tuner.study.extent import Extent, automatic_extent
 from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.silence import Silent, silent_settings, without_silent
