@@ -58,6 +58,7 @@ class Document:
     _values: Mapping[Path_, tuple[int, int]] = field(default_factory=dict, repr=False)
     _keys: Mapping[Path_, tuple[int, int]] = field(default_factory=dict, repr=False)
     _plain: frozenset[Path_] = frozenset()
+    _spans: Mapping[Path_, tuple[int, int]] = field(default_factory=dict, repr=False)
 
     def locate(self, path: Sequence[str | int], *, key: bool = False) -> Spot:
         """Where a value stands, or its key; for a path that the file lacks, its nearest ancestor.
@@ -73,6 +74,21 @@ class Document:
             if mark is not None:
                 return Spot(*mark, _line(self.text, mark[0]))
         return Spot(1, 1, _line(self.text, 1))
+
+    def locate_word(self, path: Sequence[str | int], word: str) -> Spot:
+        """Where a word of a text stands, as the file has it; the text itself where it holds no such word.
+
+        Of several the last one: that is the one which counts where a command says something twice. Lines that are
+        comments of a shell do not count.
+        """
+        start, end = self._spans.get(tuple(path), (0, 0))
+        whole = re.compile(rf"(?<![\w.-]){re.escape(word)}(?![\w.-])")
+        for found in reversed(list(whole.finditer(self.text, start, end))):
+            begin = self.text.rfind("\n", 0, found.start()) + 1
+            number = self.text.count("\n", 0, begin) + 1
+            if not self.text[begin : found.start()].lstrip().startswith("#"):
+                return Spot(number, found.start() - begin + 1, _line(self.text, number))
+        return self.locate(path)
 
     def is_plain(self, path: Sequence[str | int]) -> bool:
         """Whether a text stands there without quotes (so that `on` may be a switch, but never `"on"`)."""
@@ -202,6 +218,7 @@ class _Builder:
         self._values: dict[Path_, tuple[int, int]] = {}
         self._keys: dict[Path_, tuple[int, int]] = {}
         self._plain: set[Path_] = set()
+        self._spans: dict[Path_, tuple[int, int]] = {}
         self._problems: list[Problem] = []
         self._open: set[int] = set()
         self._count = 0
@@ -210,7 +227,7 @@ class _Builder:
         data = self._build(node, ())
         if self._problems:
             raise SpecError(self._problems)
-        return Document(self._file, self._text, data, self._values, self._keys, frozenset(self._plain))
+        return Document(self._file, self._text, data, self._values, self._keys, frozenset(self._plain), self._spans)
 
     def _complain(self, node: Node, path: Path_, message: str, hint: str | None = None) -> None:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
@@ -285,6 +302,7 @@ class _Builder:
         if _NO_TEXT.search(text):
             self._complain(node, path, _NO_TEXT_MESSAGE)
             return None
+        self._spans[path] = node.start_mark.index, node.end_mark.index
         plain = node.style is None
         if plain:
             self._plain.add(path)

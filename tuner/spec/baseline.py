@@ -136,7 +136,7 @@ def _usable(space: Space, engine: str, command: LaunchCommand, place: Place, fin
         findings.error(place, f"starts {command.engine}, not {engine}")
         return False
     if command.model is not None and command.model != space.model and command.model not in command.unresolved:
-        findings.warn(place, f"serves {command.model}; the space's model {space.model} is used")
+        findings.warn_at(place, command.model, f"serves {command.model}; the space's model {space.model} is used")
     for note in command.notes:
         findings.warn(place, note)
     return True
@@ -171,8 +171,9 @@ class _Split:
         ordered = {name: self._values[name] for name in self._knobs}
         return BaselineSettings(ordered, {**flags, **part.flags}, {**env, **part.env})
 
-    def _error(self, message: str, hint: str | None = None) -> None:
-        self._findings.error(self._place, message, hint)
+    def _error(self, word: str, message: str, hint: str | None = None) -> None:
+        """Note an error at a word of the command."""
+        self._findings.error_at(self._place, word, message, hint)
 
     def _deal_flags(self) -> dict[str, FlagValue]:
         fixed: dict[str, FlagValue] = {}
@@ -182,23 +183,23 @@ class _Split:
             if landing.name in OWN_FLAGS or landing.name in given:
                 continue
             if text is not True and holds_secret(flag, str(text)):
-                self._error(*secret_in_file(flag))
+                self._error(flag, *secret_in_file(flag))
                 continue
             if spec is None:
                 what = "was removed" if flag in self._catalogue.removed else "is unknown"
                 where = f"{self._engine} {self._catalogue.version}"
-                self._error(f"{flag} {what} in {where}", self._catalogue.advice(flag))
+                self._error(flag, f"{flag} {what} in {where}", self._catalogue.advice(flag))
                 continue
             if not self._resolved(flag, text):
                 continue
             if spec.name in _NODE_COUNTS and text != "1":
-                self._error(f"{flag} {text}: it spans several nodes, and tuner launches on one host")
+                self._error(flag, f"{flag} {text}: it spans several nodes, and tuner launches on one host")
                 continue
             value = self._flag_value(flag, spec, text)
             if (denied := self._deny.refuses_flag(self._engine, spec.name, value)) is not None:
-                self._error(f"{flag} is not allowed: {denied.reason}", denied.hint)
+                self._error(flag, f"{flag} is not allowed: {denied.reason}", denied.hint)
                 continue
-            rest = self._to_knobs(landing, value)
+            rest = self._to_knobs(flag, landing, value)
             if rest is not None:
                 fixed[spec.name if landing.key is None else flag] = rest
         return fixed
@@ -207,7 +208,7 @@ class _Split:
         words = text if isinstance(text, tuple) else (str(text),)
         missing = [gap for gap in self._command.unresolved if any(gap in word for word in words)]
         if missing:
-            self._error(f"{name} depends on {', '.join(missing)}, which has no value", "write the value instead")
+            self._error(name, f"{name} depends on {', '.join(missing)}, which has no value", "write the value instead")
         return not missing
 
     def _flag_value(self, flag: str, spec: FlagSpec, text: FlagText) -> FlagValue:
@@ -219,12 +220,12 @@ class _Split:
             return not means_off(str(text))
         return text
 
-    def _to_knobs(self, landing: Landing, value: FlagValue) -> FlagValue | None:
-        """Give the knobs that land here their part; returns what is left to be fixed, or None."""
+    def _to_knobs(self, flag: str, landing: Landing, value: FlagValue) -> FlagValue | None:
+        """Give the knobs that land here their part of what `flag` says; returns what is left to be fixed, or None."""
         takers = [name for name, own in self._landings.items() if own.name == landing.name]
         whole = next((name for name in takers if self._landings[name] == landing), None)
         if whole is not None:
-            self._give(whole, value)
+            self._give(whole, value, flag)
             return None
         if not takers or landing.key is not None or not isinstance(value, str):
             return value
@@ -233,12 +234,12 @@ class _Split:
         except ValueError:
             tree = None
         if not isinstance(tree, dict):
-            self._error(f"{landing.name} is no JSON object here, but knob {takers[0]} is a key of it")
+            self._error(flag, f"{landing.name} is no JSON object here, but knob {takers[0]} is a key of it")
             return None
         for name in takers:
             found, part = pop_key(tree, str(self._landings[name].key).split("."))
             if found:
-                self._give(name, part if isinstance(part, bool | int | float | str) else json.dumps(part))
+                self._give(name, part if isinstance(part, bool | int | float | str) else json.dumps(part), flag)
         return json.dumps(tree) if tree else None
 
     def _deal_env(self) -> dict[str, Scalar]:
@@ -247,30 +248,33 @@ class _Split:
         for variable, text in self._command.env.items():
             if is_secret_name(variable):
                 if text and "$" not in text:
-                    self._error(*secret_in_file(variable))
+                    self._error(variable, *secret_in_file(variable))
                 else:
-                    self._findings.warn(self._place, f"{variable} is left out: secrets come from your environment")
+                    said = f"{variable} is left out: secrets come from your environment"
+                    self._findings.warn_at(self._place, variable, said)
             elif holds_secret(variable, text):
-                self._error(*secret_in_file(variable))
+                self._error(variable, *secret_in_file(variable))
             elif variable in self._deny.kept_env:
                 if text != (kept := self._deny.kept_env[variable]):
-                    self._error(f"{variable}={text} is not allowed; every launch keeps {kept}")
+                    self._error(variable, f"{variable}={text} is not allowed; every launch keeps {kept}")
             elif not self._resolved(variable, text):
                 continue
             elif (denied := self._deny.refuses_env(variable, text)) is not None:
-                self._error(f"{variable}={text} is not allowed: {denied.reason}", denied.hint)
+                self._error(variable, f"{variable}={text} is not allowed: {denied.reason}", denied.hint)
             elif variable in takers:
-                self._give(takers[variable], text)
+                self._give(takers[variable], text, variable)
             else:
                 fixed[variable] = text
         return fixed
 
-    def _give(self, name: str, value: FlagValue) -> None:
+    def _give(self, name: str, value: FlagValue, word: str) -> None:
+        """Give a knob its value, which the command sets with `word`."""
         knob = self._knobs[name]
         fitting = fit(knob, value)
         if isinstance(fitting, Unfit):
             shown = " ".join(map(str, value)) if isinstance(value, tuple) else spell(value)
-            self._error(f"sets {name} ({knob.target}) to {shown}, which the knob does not allow", _values_of(knob))
+            said = f"sets {name} ({knob.target}) to {shown}, which the knob does not allow"
+            self._error(word, said, _values_of(knob))
             self._values[name] = None
             return
         self._values[name] = fitting

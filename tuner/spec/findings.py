@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tuner.errors import Problem
-from tuner.yamlfile import Document, dotted
+from tuner.yamlfile import Document, Spot, dotted
 
 Place = Sequence[str | int]
 """A path in the document: mapping keys and list positions from the top."""
@@ -22,11 +22,21 @@ class Findings:
 
     def error(self, place: Place, message: str, hint: str | None = None, *, key: bool = False, offset: int = 0) -> None:
         """Note an error; `offset` moves the column into a text that stands unquoted on one line."""
-        self._add(self.errors, place, message, hint, key, offset)
+        spot = self.document.locate(place, key=key)
+        column = spot.column + (offset if self.document.is_plain(place) else 0)
+        self._add(self.errors, place, replace(spot, column=column), message, hint)
+
+    def error_at(self, place: Place, word: str, message: str, hint: str | None = None) -> None:
+        """Note an error in a text, at one of its words."""
+        self._add(self.errors, place, self.document.locate_word(place, word), message, hint)
 
     def warn(self, place: Place, message: str, hint: str | None = None, *, key: bool = False) -> None:
         """Note a warning."""
-        self._add(self.warnings, place, message, hint, key, 0)
+        self._add(self.warnings, place, self.document.locate(place, key=key), message, hint)
+
+    def warn_at(self, place: Place, word: str, message: str, hint: str | None = None) -> None:
+        """Note a warning in a text, at one of its words."""
+        self._add(self.warnings, place, self.document.locate_word(place, word), message, hint)
 
     def left_out(self, section: str, key: str) -> bool:
         """Whether what the file says of a section's key is wrong: a default stands in its place, and judges nothing."""
@@ -38,9 +48,7 @@ class Findings:
             for problem in self.errors
         )
 
-    def _add(self, to: list[Problem], place: Place, message: str, hint: str | None, key: bool, offset: int) -> None:
-        spot = self.document.locate(place, key=key)
-        column = spot.column + (offset if self.document.is_plain(place) else 0)
-        problem = Problem(self.document.file, spot.line, column, dotted(place), message, spot.source_line, hint)
+    def _add(self, to: list[Problem], place: Place, spot: Spot, message: str, hint: str | None) -> None:
+        problem = Problem(self.document.file, spot.line, spot.column, dotted(place), message, spot.source_line, hint)
         if problem not in to:
             to.append(problem)

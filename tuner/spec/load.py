@@ -216,11 +216,10 @@ def _check_baseline(
     candidate = Candidate.of(space, engine, settings.values)
     for name, value in settings.values.items():
         if value is not None and name not in candidate.values and space.engines[engine].baseline.command is not None:
-            command_place = ("engines", engine, "baseline", "command")
+            command_place, knob = ("engines", engine, "baseline", "command"), space.knobs_of(engine)[name]
             if _was_written(space, engine, name, value):
-                findings.warn(
-                    command_place, f"sets {name}, which is inactive here by its `when`: the baseline runs without it"
-                )
+                said = f"sets {name}, which is inactive here by its `when`: the baseline runs without it"
+                findings.warn_at(command_place, knob.flag or knob.env or "", said)
     named = {"engine": engine, **candidate.values}
     for index, rule in enumerate(reach.rules):
         place = rule_place(space, engine, index)
