@@ -9,6 +9,7 @@ Run it with the interpreter of the engine's environment:
 and what it imports in other versions than the installed), which then come first. Building a parser needs no GPU.
 
 The kind and type of a flag are found by trying its converter, not by its name: engines wrap converters in closures.
+What the keys of vLLM's JSON flags take is read from the classes that it makes of them (`config_keys.py`).
 What no parser says, i.e. which flags are gone or have no effect, comes from `flag_history.toml` beside this file.
 """
 
@@ -22,6 +23,8 @@ import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
+
+from config_keys import keys_of, vllm_configs
 
 HISTORY = Path(__file__).with_name("flag_history.toml")
 
@@ -49,6 +52,12 @@ def vllm_parser() -> argparse.ArgumentParser:
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
     return ServeSubcommand().subparser_init(FlexibleArgumentParser().add_subparsers())
+
+
+def key_tables(engine: str) -> dict[str, dict[str, Any]]:
+    """Name of a flag's value in the parser → what its keys take, of the engines whose classes tell."""
+    configs = vllm_configs() if engine == "vllm" else {}
+    return {name: keys_of(config, apart=tuple(configs.values())) for name, config in configs.items()}
 
 
 PARSERS: dict[str, Callable[[], argparse.ArgumentParser]] = {"sglang": sglang_parser, "vllm": vllm_parser}
@@ -134,10 +143,12 @@ def plain(value: Any) -> Any:
     return value if isinstance(value, bool | int | float | str) else None
 
 
-def catalogue(engine: str, parser: argparse.ArgumentParser, version: str, source: str) -> dict[str, Any]:
-    """The whole catalogue of one version."""
+def catalogue(
+    engine: str, parser: argparse.ArgumentParser, version: str, source: str, keys: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The whole catalogue of one version; `keys` as `key_tables` gives them."""
     actions = [action for action in parser._actions if action.option_strings and action.dest != "help"]
-    flags = sorted((describe(action) for action in actions), key=lambda flag: flag["name"])
+    flags = sorted((describe(action) | told_keys(action, keys) for action in actions), key=lambda flag: flag["name"])
     known = {spelling for action in actions for spelling in action.option_strings}
     history = tomllib.loads(HISTORY.read_text(encoding="utf-8"))[engine]
     return {
@@ -148,6 +159,11 @@ def catalogue(engine: str, parser: argparse.ArgumentParser, version: str, source
         "removed": {flag: advice for flag, advice in history["removed"].items() if flag not in known},
         "dead": {flag: reason for flag, reason in history["dead"].items() if flag in known},
     }
+
+
+def told_keys(action: argparse.Action, keys: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """What is known of the keys of a JSON flag."""
+    return {"keys": keys[action.dest]} if action.dest in keys and value_type(action.type) == "json" else {}
 
 
 def to_text(content: dict[str, Any]) -> str:
@@ -174,7 +190,8 @@ def main() -> None:
     version = importlib.metadata.version(arguments.engine).split("+")[0]
     how = "unpacked over another version's environment" if arguments.overlay else "installed for a CPU"
     source = f"argument parser of {arguments.engine} {version}, {how}"
-    text = to_text(catalogue(arguments.engine, PARSERS[arguments.engine](), version, source))
+    parser = PARSERS[arguments.engine]()
+    text = to_text(catalogue(arguments.engine, parser, version, source, key_tables(arguments.engine)))
     if arguments.output:
         arguments.output.write_text(text, encoding="utf-8")
     else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal, Self, get_args
@@ -20,6 +20,9 @@ CatalogueLookup = Callable[[str | None], "FlagCatalogue"]
 """Version (None: the newest known) → the catalogue that applies to it, perhaps that of the nearest older version."""
 
 _NO = "--no-"
+_SHOWN = 4
+_TRUTHS = frozenset({"true", "false", "on", "off", "yes", "no", "t", "f", "y", "n", "1", "0"})
+"""What pydantic, which reads such keys, takes for a truth value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +33,8 @@ class FlagSpec:
         name: canonical spelling.
         aliases: further spellings.
         off: spellings that turn a toggle off, besides `--no-…` (`--disable-x` of `--enable-x`).
+        any_case: whether choices are taken in any case, with `-` for `_`.
+        keys: of a JSON value: dotted key → what is known of its value (named by the key); empty when nothing is.
         kind: how it takes its value.
         type: type of the value; None when the parser does not say.
         choices: the only values that it takes; empty when free.
@@ -43,6 +48,8 @@ class FlagSpec:
     choices: tuple[str, ...] = ()
     default: Scalar | None = None
     off: tuple[str, ...] = ()
+    any_case: bool = False
+    keys: Mapping[str, FlagSpec] = field(default_factory=dict)
 
     @property
     def takes_value(self) -> bool:
@@ -63,20 +70,48 @@ class FlagSpec:
             return next((reason for reason in reasons if reason is not None), None)
         return self._refuses_one(value)
 
+    def refuses_key(self, key: str, value: Scalar | None = None) -> str | None:
+        """Why the engine does not accept a key of its JSON value, or this value there, or None when it does."""
+        if not self.keys or any(known.startswith(f"{key}.") for known in self.keys):
+            return None
+        parts = key.split(".")
+        above = (".".join(parts[:count]) for count in range(len(parts), 0, -1))
+        spec = next((self.keys[one] for one in above if one in self.keys), None)
+        if spec is None:
+            guess = closest(key, self.keys)
+            return f"has no key {key}" + (f"; did you mean {guess}?" if guess else "")
+        if spec.name != key:
+            # Inside of what is not described.
+            return None if spec.type is None and not spec.choices else f"has no key {key}: {spec.name} is no object"
+        reason = None if value is None else spec.refuses(value)
+        return None if reason is None else f"{key} {reason}"
+
+    def _takes_choice(self, value: str) -> bool:
+        if value in self.choices:
+            return True
+        return self.any_case and _plainly(value) in map(_plainly, self.choices)
+
     def _refuses_one(self, value: int | float | str) -> str | None:
-        if self.choices and str(value) not in self.choices:
+        if self.choices and not self._takes_choice(str(value)):
             guess = closest(str(value), self.choices)
             return f"does not take {value}; it takes {self._wanted()}" + (f"; did you mean {guess}?" if guess else "")
         if self.type == "int" and not _is_int(value):
             return f"takes an integer, not {value}"
         if self.type == "float" and not _is_number(value):
             return f"takes a number, not {value}"
+        if self.type == "bool" and str(value).lower() not in _TRUTHS:
+            return f"takes true or false, not {value}"
         if self.kind == "json" and isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
             try:
-                json.loads(value)
+                tree = json.loads(value)
             except ValueError as error:
                 return f"takes JSON: {error}"
+            return self._refuses_tree(tree) if isinstance(tree, dict) else None
         return None
+
+    def _refuses_tree(self, tree: Mapping[str, Any]) -> str | None:
+        plain = ((key, value if isinstance(value, Scalar) else None) for key, value in leaves(tree))
+        return next((reason for key, value in plain if (reason := self.refuses_key(key, value)) is not None), None)
 
     def _wanted(self) -> str:
         if not self.choices:
@@ -141,16 +176,37 @@ class FlagCatalogue:
 
         Both engines use argparse with abbreviations: a beginning that fits one flag only is that flag.
         """
+        exact = self._exactly(name)
+        found = [] if exact is not None else self._beginning_with(name)
+        return found[0] if len(found) == 1 else exact
+
+    def abbreviation(self, name: str) -> str | None:
+        """What is wrong with a spelling that is only the beginning of flags, and what to write; None for any other.
+
+        An engine's parser takes a beginning that fits one flag; the next version may have a second such flag.
+        """
+        found = [] if self._exactly(name) is not None else self._beginning_with(name)
+        if not found:
+            return None
+        if len(found) == 1:
+            return f"{name} is an abbreviation: write {found[0].name}"
+        shown = [spec.name for spec in found[:_SHOWN]]
+        more = "" if len(found) <= _SHOWN else f" … ({len(found)} in all)"
+        return f"{name} is an abbreviation of several flags: {', '.join(shown)}{more}"
+
+    def _exactly(self, name: str) -> FlagSpec | None:
         for spelling in dict.fromkeys((name, name.replace("_", "-"))):
             if spelling in self.spellings:
                 return self.spellings[spelling]
             toggle = self.spellings.get(f"--{spelling.removeprefix(_NO)}") if spelling.startswith(_NO) else None
             if toggle is not None and toggle.kind == "toggle":
                 return toggle
+        return None
+
+    def _beginning_with(self, name: str) -> list[FlagSpec]:
         if not name.startswith("--") or name in self.removed:
-            return None
-        found = {spec.name: spec for known, spec in self.spellings.items() if known.startswith(name)}
-        return next(iter(found.values())) if len(found) == 1 else None
+            return []
+        return list({spec.name: spec for known, spec in self.spellings.items() if known.startswith(name)}.values())
 
     def negates(self, name: str) -> bool:
         """Whether a spelling turns a toggle off: its `--no-` form or one of its `off` spellings."""
@@ -171,6 +227,15 @@ class FlagCatalogue:
             return self.removed[name]
         guess = closest(name, self.spellings)
         return f"did you mean {guess}?" if guess else None
+
+
+def leaves(tree: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Dotted key and value of everything in a JSON object that is no filled object itself."""
+    for key, value in tree.items():
+        if isinstance(value, dict) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def closest(word: str, known: Mapping[str, object] | tuple[str, ...]) -> str | None:
@@ -195,7 +260,17 @@ def _flag(entry: Mapping[str, Any]) -> FlagSpec:
         choices=tuple(str(choice) for choice in entry.get("choices") or ()),
         default=default if isinstance(default, bool | int | float | str) else None,
         off=tuple(entry.get("off") or ()),
+        keys={key: _key(key, told) for key, told in (entry.get("keys") or {}).items()},
     )
+
+
+def _key(name: str, entry: Mapping[str, Any]) -> FlagSpec:
+    choices = tuple(str(choice) for choice in entry.get("choices") or ())
+    return FlagSpec(name, type=entry.get("type"), choices=choices, any_case=bool(entry.get("any_case")))
+
+
+def _plainly(word: str) -> str:
+    return word.lower().replace("-", "_")
 
 
 def _is_number(value: int | float | str) -> bool:

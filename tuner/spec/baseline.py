@@ -18,7 +18,16 @@ from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.findings import Findings, Place
 from tuner.spec.fitting import Unfit, fit, means_off, pop_key
-from tuner.spec.settings import OWN_FLAGS, Landing, holds_secret, knob_place, landing_of, resolve_flag, secret_in_file
+from tuner.spec.settings import (
+    OWN_FLAGS,
+    Landing,
+    holds_secret,
+    knob_place,
+    landing_of,
+    refusal,
+    resolve_flag,
+    secret_in_file,
+)
 from tuner.yamlfile import Document
 
 _NODE_COUNTS = frozenset({"--nnodes"})
@@ -185,6 +194,9 @@ class _Split:
             if text is not True and holds_secret(flag, str(text)):
                 self._error(flag, *secret_in_file(flag))
                 continue
+            if (short := self._catalogue.abbreviation(flag.partition(".")[0])) is not None:
+                self._error(flag, short)
+                continue
             if spec is None:
                 what = "was removed" if flag in self._catalogue.removed else "is unknown"
                 where = f"{self._engine} {self._catalogue.version}"
@@ -200,9 +212,15 @@ class _Split:
                 self._error(flag, f"{flag} is not allowed: {denied.reason}", denied.hint)
                 continue
             rest = self._to_knobs(flag, landing, value)
-            if rest is not None:
+            if rest is not None and (reason := self._refusal(spec, landing, rest)) is not None:
+                self._error(flag, f"{spec.name} {reason}")
+            elif rest is not None:
                 fixed[spec.name if landing.key is None else flag] = rest
         return fixed
+
+    def _refusal(self, spec: FlagSpec, landing: Landing, value: FlagValue) -> str | None:
+        words = value if isinstance(value, tuple) else () if value is None else (value,)
+        return next((why for word in words if (why := refusal(spec, landing, word)) is not None), None)
 
     def _resolved(self, name: str, text: FlagText) -> bool:
         words = text if isinstance(text, tuple) else (str(text),)

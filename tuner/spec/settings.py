@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tuner.domain.catalogue import FlagCatalogue, FlagSpec
+from tuner.domain.catalogue import FlagCatalogue, FlagSpec, leaves
 from tuner.domain.denied import REACHED_BY_DEFAULT, DenyList
 from tuner.domain.knob import Knob
 from tuner.domain.space import Space
@@ -45,6 +45,11 @@ def resolve_flag(catalogue: FlagCatalogue, flag: str, key: str | None = None) ->
             return spec, Landing(spec.name, f"{inner}.{key}" if key else inner)
         return None, Landing(flag, key)
     return spec, Landing(spec.name if spec is not None else flag, key)
+
+
+def refusal(spec: FlagSpec, landing: Landing, value: Scalar) -> str | None:
+    """Why the engine does not take a value where it lands; None when it does, or when nobody knows."""
+    return spec.refuses(value) if landing.key is None else spec.refuses_key(landing.key, value)
 
 
 def landing_of(knob: Knob, catalogue: FlagCatalogue) -> Landing:
@@ -126,6 +131,9 @@ def _check_flag_knob(
     if landing.key is not None and spec.kind != "json" and spec.type not in (None, "str", "json"):
         findings.error((*place, "key"), f"{spec.name} takes no JSON value, so it has no key {landing.key}")
         return
+    if landing.key is not None and (reason := spec.refuses_key(landing.key)) is not None:
+        findings.error((*place, "key" if knob.key is not None else "flag"), f"{spec.name} {reason}")
+        return
     for value_place, raw in _values(knob, place):
         value = _landed(knob, raw)
         if value is None:
@@ -134,7 +142,7 @@ def _check_flag_knob(
             findings.error(value_place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
         elif value is False and not spec.takes_value:
             continue
-        elif landing.key is None and (reason := spec.refuses(value)) is not None:
+        elif (reason := refusal(spec, landing, value)) is not None:
             findings.error(value_place, f"{spec.name} {reason}")
         elif spec.kind == "list" and isinstance(value, str) and " " in value and not knob.split:
             findings.error(value_place, f"{spec.name} takes several words; this would be one", "add `split: true`")
@@ -145,6 +153,9 @@ def _check_name(
 ) -> bool:
     """Whether a flag is known and free to use; `key` points at the place's key instead of its value."""
     spec, landing = resolve_flag(catalogue, flag)
+    if (short := catalogue.abbreviation(flag.partition(".")[0])) is not None:
+        findings.error(place, short, key=key)
+        return False
     if spec is None:
         what = "was removed" if flag in catalogue.removed else "is unknown"
         findings.error(place, f"{flag} {what} in {engine} {catalogue.version}", catalogue.advice(flag), key=key)
@@ -185,7 +196,7 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
     seen: set[str] = set()
     for flag, value in space.engines[engine].flags.items():
         place = ("engines", engine, "flags", flag)
-        spec, _ = resolve_flag(catalogue, flag)
+        spec, landing = resolve_flag(catalogue, flag)
         if not _check_name(engine, catalogue, flag, place, findings, key=True) or spec is None:
             continue
         if spec.name in seen and "." not in flag:
@@ -194,7 +205,7 @@ def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: 
         if any(holds_secret(spec.name, one) for one in (value if isinstance(value, tuple) else (value,))):
             findings.error(place, *secret_in_file(spec.name))
         for one in value if isinstance(value, tuple) else (value,):
-            _check_fixed_value(engine, spec, flag, one, isinstance(value, tuple), place, findings, deny)
+            _check_fixed_value(engine, spec, landing, one, isinstance(value, tuple), place, findings, deny)
     for name, text in space.engines[engine].env.items():
         place = ("engines", engine, "env", name)
         if holds_secret(name, str(text)):
@@ -234,16 +245,19 @@ def _check_defaults(
 def _check_fixed_value(
     engine: str,
     spec: FlagSpec,
-    flag: str,
+    landing: Landing,
     value: Value,
     listed: bool,
     place: Place,
     findings: Findings,
     deny: DenyList,
 ) -> None:
-    if value is None or "." in flag:
+    if value is None:
         return
-    if (denied := deny.refuses_flag(engine, spec.name, value)) is not None:
+    if landing.key is not None:
+        if (reason := spec.refuses_key(landing.key, value)) is not None:
+            findings.error(place, f"{spec.name} {reason}")
+    elif (denied := deny.refuses_flag(engine, spec.name, value)) is not None:
         findings.error(place, f"{spec.name} {spell(value)} is not allowed: {denied.reason}", denied.hint)
     elif listed and spec.kind != "list":
         findings.error(place, f"{spec.name} takes one value, not a list")
@@ -309,15 +323,7 @@ def _json_keys(value: object) -> list[str] | None:
         return None
     if not isinstance(tree, dict):
         return None
-    return list(_leaves(tree, ""))
-
-
-def _leaves(tree: dict[str, Scalar], prefix: str) -> Iterator[str]:
-    for key, value in tree.items():
-        if isinstance(value, dict) and value:
-            yield from _leaves(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}"
+    return [key for key, _ in leaves(tree)]
 
 
 def _meet(reach: Reach, one: str, other: str) -> bool:

@@ -31,7 +31,6 @@ def problems(folder: Path, text: str) -> list[str]:
         ("engines: {sglang: {flags: {--config: s.yaml}}}", "flags.--config"),
         ("engines: {vllm: {flags: {--config: s.yaml}}}", "flags.--config"),
         ("engines: {vllm: {baseline: {command: vllm serve m/m --config gone.yaml}}}", "baseline.command"),
-        ("engines: {sglang: {flags: {--enable-symm: on}}}", "flags.--enable-symm"),
         ("engines: {sglang: {flags: {--enable-mscclpp: on}}}", "flags.--enable-mscclpp"),
         (f"engines: {{sglang: {{flags: {{{BACKEND}: cutedsl}}}}}}", f"flags.{BACKEND}"),
         ('engines: {vllm: {env: {TORCH_SYMM_MEM_DISABLE_MULTICAST: "on"}}}', "env.TORCH_SYMM_MEM_DISABLE_MULTICAST"),

@@ -8,6 +8,8 @@ from types import ModuleType
 import pytest
 
 TOOLS = Path(__file__).parents[3] / "tools"
+# Where a program finds its neighbours when it is run.
+sys.path.append(str(TOOLS))
 
 
 def load(relative: str) -> ModuleType:

@@ -5,11 +5,14 @@ import enum
 import json
 import tomllib
 from collections.abc import Callable
+from dataclasses import field
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from pydantic import field_validator
+from pydantic.dataclasses import dataclass
 
 from tuner.domain.catalogue import FlagCatalogue
 from tuner.engines.catalogue import catalogue_versions, load_catalogue
@@ -62,7 +65,7 @@ def parser() -> argparse.ArgumentParser:
 
 @pytest.fixture
 def flags(dump_flags: ModuleType, parser: argparse.ArgumentParser) -> dict[str, dict[str, Any]]:
-    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test")
+    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test", {})
     return {flag["name"]: flag for flag in content["flags"]}
 
 
@@ -126,20 +129,86 @@ def test_spellings_that_turn_a_flag_off_are_kept_apart(dump_flags: ModuleType) -
 def test_the_history_names_only_flags_that_are_gone_or_still_taken(
     dump_flags: ModuleType, parser: argparse.ArgumentParser
 ) -> None:
-    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test")
+    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test", {})
     assert list(content["dead"]) == ["--num-continuous-decode-steps"]
     parser.add_argument("--stream-output")
-    removed = dump_flags.catalogue("sglang", parser, "9.9.9", "a test")["removed"]
+    removed = dump_flags.catalogue("sglang", parser, "9.9.9", "a test", {})["removed"]
     assert "--cuda-graph-max-bs" in removed
     assert "--stream-output" not in removed
 
 
 def test_the_text_is_json_with_one_flag_a_line(dump_flags: ModuleType, parser: argparse.ArgumentParser) -> None:
-    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test")
+    content = dump_flags.catalogue("sglang", parser, "9.9.9", "a test", {})
     text = dump_flags.to_text(content)
     assert json.loads(text) == content
     assert sum(line.startswith('    {"name"') for line in text.splitlines()) == len(content["flags"])
     assert len(FlagCatalogue.from_json(json.loads(text)).flags) == len(content["flags"])
+
+
+class Graphs(enum.Enum):
+    NONE = 0
+    FULL = 1
+    BOTH = (1, 0)
+
+
+@dataclass(kw_only=True)
+class Passes:
+    fuse: bool = False
+
+
+@dataclass(kw_only=True)
+class Apart:
+    unseen: int = 0
+
+
+@dataclass(kw_only=True)
+class Config:
+    """A class of one field of each kind that vLLM's have."""
+
+    graphs: Graphs | None = None
+    backend: Literal["fast", "slow_one"] = "fast"
+    form: Literal["a", "B"] = "a"
+    sizes: list[int] = field(default_factory=list)
+    most: int | None = None
+    passes: Passes = field(default_factory=Passes)
+    apart: Apart | None = None
+    own: int = field(init=False, default=0)
+
+    @field_validator("graphs", mode="before")
+    @classmethod
+    def _by_name(cls, value: Any) -> Any:
+        return Graphs[value.upper()] if isinstance(value, str) else value
+
+    @field_validator("backend", mode="before")
+    @classmethod
+    def _in_any_case(cls, value: Any) -> Any:
+        return value.lower().replace("-", "_")
+
+    @field_validator("most")
+    @classmethod
+    def _checked(cls, value: int | None) -> int | None:
+        return value
+
+
+def test_keys_of_a_json_value_are_those_of_the_class_that_is_made_of_it(dump_flags: ModuleType) -> None:
+    assert dump_flags.keys_of(Config, apart=(Apart,)) == {
+        "graphs": {"choices": ["NONE", "FULL", "BOTH", "0", "1", "auto"], "any_case": True},
+        "backend": {"choices": ["fast", "slow_one"], "any_case": True},
+        "form": {"choices": ["a", "B"]},
+        "sizes": {},
+        "most": {"type": "int"},
+        "passes.fuse": {"type": "bool"},
+        "apart": {},
+    }
+
+
+def test_a_json_flag_tells_its_keys(dump_flags: ModuleType, parser: argparse.ArgumentParser) -> None:
+    keys = {"config": {"a": {"type": "int"}}, "backend": {"b": {}}}
+    told = {
+        flag["name"]: flag.get("keys") for flag in dump_flags.catalogue("vllm", parser, "9", "a test", keys)["flags"]
+    }
+    assert told["--config"] == {"a": {"type": "int"}}
+    assert told["--backend"] is None, "it takes a word, not JSON"
 
 
 @pytest.mark.parametrize(
