@@ -110,7 +110,8 @@ class Measurement:
         metric: what.
         load: at which it was measured.
         repeats: every single value, in the order measured (a repeat inside one launch, or one per launch).
-        center: the median of `repeats`.
+        center: of single requests at C=1 their mean, trimmed where some are far off (the interval's own centre); of two
+            or three repeats under load the middle one.
         low: lower end of the 95 % interval, or None when the sample is too small to have one.
         high: upper end.
         spread_kind: what the interval was computed from.

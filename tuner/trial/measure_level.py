@@ -24,6 +24,7 @@ from tuner.trial.measure_window import (
     steady_window,
 )
 from tuner.trial.statistics import (
+    Interval,
     drift,
     gross_outliers,
     positive_interval,
@@ -99,26 +100,33 @@ def repeat_metrics(load: LoadPoint, repeat: Repeat, workload: Workload, time_sca
 
 
 def _rows(load: LoadPoint, values: Mapping[Metric, Sequence[float]], samples: int) -> list[Measurement]:
-    rows = []
-    for metric, repeats in values.items():
-        interval = positive_interval(repeats)
-        rows.append(
-            Measurement(
-                metric=metric,
-                load=load,
-                repeats=tuple(repeats),
-                center=median(repeats),
-                low=interval.low if interval else None,
-                high=interval.high if interval else None,
-                spread_kind=SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE,
-                samples=samples,
-            )
-        )
-    return rows
+    """Two or three repeats: the middle one is told, since one of three may have been disturbed as a whole."""
+    return [
+        _row(metric, load, repeats, positive_interval(repeats), median(repeats), samples)
+        for metric, repeats in values.items()
+    ]
+
+
+def _row(
+    metric: Metric, load: LoadPoint, repeats: Sequence[float], interval: Interval | None, center: float, samples: int
+) -> Measurement:
+    return Measurement(
+        metric=metric,
+        load=load,
+        repeats=tuple(repeats),
+        center=center,
+        low=interval.low if interval else None,
+        high=interval.high if interval else None,
+        spread_kind=SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE,
+        samples=samples,
+    )
 
 
 def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scale: float) -> list[Measurement]:
-    """Each request alone is a repeat; percentiles come from all of them together."""
+    """Each request alone is a repeat; percentiles come from all of them together.
+
+    The centre is that of the interval: of many skewed speeds the median may lie outside the interval of their mean.
+    """
     load, per_request = LoadPoint(level=1), dict[Metric, list[float]]()
     for record in records:
         for metric, value in single_stream_metrics(record).items():
@@ -126,9 +134,8 @@ def _single_rows(records: Sequence[RequestRecord], workload: Workload, time_scal
     rows = []
     for metric, values in per_request.items():
         interval = robust_interval(values)
-        low, high = (interval.low, interval.high) if interval else (None, None)
-        kind = SpreadKind.WITHIN_LAUNCH if interval else SpreadKind.NONE
-        rows.append(Measurement(metric, load, tuple(values), median(values), low, high, kind, len(values)))
+        center = interval.center if interval else median(values)
+        rows.append(_row(metric, load, values, interval, center, len(values)))
     first, last = records[0], records[-1]
     window = Window(first.sent_at - 1e-6, last.last_at + 1e-6)
     latencies = {m: v for m, v in metrics_in(records, window).items() if m.unit == "ms"}

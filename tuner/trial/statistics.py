@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations, combinations_with_replacement
+from itertools import combinations
 from statistics import NormalDist, fmean, median, stdev, variance
 
 CONFIDENCE = 0.95
@@ -157,12 +157,6 @@ def quantile_interval(values: Sequence[float], q: float, confidence: float = CON
     if not lower or upper is None or upper > n:
         return None
     return Interval(quantile(ordered, q), ordered[lower - 1], ordered[upper - 1])
-
-
-def hodges_lehmann(values: Sequence[float]) -> float:
-    """Median of all pairwise means: nearly as efficient as the mean on normal data, and a third of the values may be
-    wild (Hodges & Lehmann, Ann. Math. Stat. 34, 1963)."""
-    return median((a + b) / 2 for a, b in combinations_with_replacement(values, 2))
 
 
 def outliers(values: Sequence[float], cutoff: float = 3.5) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from random import Random
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 import pytest
@@ -123,6 +123,17 @@ class TestSingleStream:
         assert row.low < 100 < row.center * 1.001
         assert row.low > 99.5
         assert WarningCode.OUTLIERS.value in level.warnings
+
+    def test_the_number_told_lies_within_its_interval_where_speeds_are_skewed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        random = Random(6)
+        noise = [1 / random.choice([300, 300, 300, 275, 260]) for _ in range(200)]  # as seen after a cold start
+        (level,) = measured(monkeypatch, MadeUpPool(noise.__getitem__), single_stream_max_requests=60)
+        row = next(row for row in level.measurements if row.metric is Metric.DECODE_TOK_S)
+        assert row.low is not None
+        assert row.high is not None
+        assert row.low < row.center < row.high < median(row.repeats)
 
     def test_stopping_when_the_interval_is_narrow_costs_little_of_its_coverage(
         self, monkeypatch: pytest.MonkeyPatch
