@@ -15,7 +15,7 @@ from tuner.cli.wording import SIMULATED, changes, goal_document, number
 from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import StudyRecord
-from tuner.domain.values import spell
+from tuner.domain.values import counted, spell
 from tuner.domain.warnings import Caution
 from tuner.export.base import Number, numbers_of
 from tuner.export.standings import front_of
@@ -219,7 +219,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
     for one in numbers_of(front, chosen, found):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
-        alone = f" ({one.estimate.launches} launches of the confirmation)" if one.confirmed else ""
+        alone = f" ({counted(one.estimate.launches, 'launch')} of the confirmation)" if one.confirmed else ""
         out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)
     out().print(f"script: {script}", markup=False, soft_wrap=True)
     print_stale(stale_exports(store, record))

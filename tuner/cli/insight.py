@@ -10,6 +10,7 @@ from rich.table import Table
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import out, print_json
 from tuner.cli.wording import number
+from tuner.domain.values import counted
 from tuner.errors import StudyError
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def explain(
     for setting, reason in found.likely.items():
         out().print(f"  expected to be good by the space file: {setting}: {reason}", markup=False)
     for study, count in found.hints.items():
-        out().print(f"  warm start: {count} launches of {study} were taken into account", markup=False)
+        out().print(f"  warm start: {counted(count, 'launch')} of {study} taken into account", markup=False)
     for e in found.earlier:
         gains = ", ".join(f"{label} {gain * 100:+.1f} %" for label, gain in e.gains.items())
         seen = f"failed there: {e.failure.value}" if e.failure is not None else f"{gains} there, ±{e.doubt:.0%} here"

@@ -10,7 +10,7 @@ from typing import Any
 from tuner.cli.output import console, print_json
 from tuner.cli.wording import SIMULATED, duration, goal_document, limit_document, loads_in_words
 from tuner.domain.space import Space
-from tuner.domain.values import spell
+from tuner.domain.values import counted, spell
 from tuner.spec.reach import reach_of
 from tuner.study.extent import Extent, automatic_extent, no_extent_words
 from tuner.study.session import Prepared
@@ -110,11 +110,12 @@ def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
     space = prepared.record.space
     for name, engine in document["engines"].items():
         version = engine["version"] or f"of unknown version (flags of {engine['flags_of']})"
-        size = f"{engine['combinations']:,}" if engine["combinations_exact"] else f"at most {engine['combinations']:,}"
-        yield f"{name} {version}: {engine['knobs']} knobs, {size} combinations"
-    gpus = f"{prepared.gpus} GPUs each" if prepared.gpus else "no GPU"
+        size = counted(engine["combinations"], "combination")
+        size = size if engine["combinations_exact"] else f"at most {size}"
+        yield f"{name} {version}: {counted(engine['knobs'], 'knob')}, {size}"
+    gpus = f"{counted(prepared.gpus, 'GPU')} each" if prepared.gpus else "no GPU"
     measured = f"measured at {loads_in_words(space.workload.levels, space.workload.rates)}"
-    yield f"{space.budget.trials} launches ({gpus}), {measured}: {_parts(prepared, document)}"
+    yield f"{counted(space.budget.trials, 'launch')} ({gpus}), {measured}: {_parts(prepared, document)}"
     yield f"at the very worst {duration(document['worst_case_s'])}"
     yield from (f"objective: {_named(goal)}" for goal in document["objectives"])
     yield from (f"limit: {limit['words']}" for limit in document["limits"])
@@ -132,7 +133,7 @@ def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
     yield from (f"warm start: {earlier}" for earlier in teachers.named)
     if teachers.offered:
         many = len(teachers.offered)
-        fit = "1 earlier study fits" if many == 1 else f"{many} earlier studies fit"
+        fit = f"{counted(many, 'earlier study')} {'fits' if many == 1 else 'fit'}"
         yield f"{fit}: --warm-start {teachers.offered[0].name}"
         yield from (f"  {earlier}" for earlier in teachers.offered[:_OFFERS])
     budget = space.budget
@@ -156,6 +157,6 @@ def _parts(prepared: Prepared, document: dict[str, Any]) -> str:
     begin = f"{first} of the baseline{several} first, {search} to search"
     if not confirm["launches"]:
         return f"{begin}, none to confirm what was found: {document['why_no_confirmation']}"
-    finalists = "1 finalist" if confirm["finalists"] == 1 else f"{confirm['finalists']} finalists"
+    finalists = counted(confirm["finalists"], "finalist")
     ends = f"at most {confirm['launches']} to confirm {finalists} against the baseline{several}"
-    return f"{begin}, {ends} ({confirm['rounds']} rounds)"
+    return f"{begin}, {ends} ({counted(confirm['rounds'], 'round')})"

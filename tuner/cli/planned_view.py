@@ -11,7 +11,7 @@ from rich.table import Table
 from tuner.cli.wording import changes, duration
 from tuner.domain.candidate import Candidate
 from tuner.domain.study import StudyRecord
-from tuner.domain.values import Value
+from tuner.domain.values import Value, counted
 from tuner.study.planned import Planned, PlannedArm
 
 
@@ -70,4 +70,6 @@ def print_planned(record: StudyRecord, planned: Planned, to: Console, *, will: b
             table.add_row("" if arm.trial is None else str(arm.trial), str(arm.launches), arm.role, engine + shown)
         to.print(table)
     time = "for an unknown time" if planned.seconds is None else f"about {duration(planned.seconds)}"
-    to.print(f"at most {planned.launches} launches, {time} by the study's own so far", style="bold", markup=False)
+    to.print(
+        f"at most {counted(planned.launches, 'launch')}, {time} by the study's own so far", style="bold", markup=False
+    )

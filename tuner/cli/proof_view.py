@@ -15,7 +15,7 @@ from tuner.domain.front import Estimate, broken_words
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import StudyRecord
-from tuner.domain.values import chance, spell
+from tuner.domain.values import chance, counted, spell
 from tuner.study.planned import Planned
 
 _STYLES = {Finding.FASTER: "green", Finding.SLOWER: "red"}
@@ -155,7 +155,7 @@ def _value_text(value: Estimate | None) -> str:
 def _verdict(arm: ArmResult) -> str:
     said = ["baseline"] if arm.is_baseline else [f"{e.objective}: {e.finding.value}" for e in arm.effects]
     if arm.failures:
-        said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
+        said.append(f"failed in {arm.failures} of {counted(len(arm.trials), 'launch')}")
     if arm.broken:
         said.append(f"breaks {broken_words(arm.broken)}")
     if arm.yields_to is not None:
@@ -165,7 +165,7 @@ def _verdict(arm: ArmResult) -> str:
 
 def _notes(found: Confirmation) -> str:
     smallest = [e.smallest for arm in found.arms for e in arm.effects if e.smallest is not None]
-    said = [f"[ ] are 95 % intervals over launches, {found.rounds} rounds"]
+    said = [f"[ ] are 95 % intervals over launches, {counted(found.rounds, 'round')}"]
     if smallest:
         said.append(f"a change of {max(smallest) * 100:.1f} % would have shown (80 % power)")
     if found.simulated:
@@ -282,7 +282,7 @@ def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None
     out().print(f"minimal configuration: {minimal}", style="bold", markup=False)
     if found.minimal_effects:
         out().print(f"  against the winner: {'; '.join(_labelled(e) for e in found.minimal_effects)}", markup=False)
-    said = [f"[ ] are 95 % intervals over launches, {found.rounds} rounds"]
+    said = [f"[ ] are 95 % intervals over launches, {counted(found.rounds, 'round')}"]
     if not found.complete:
         said.append("not every configuration had its launches: run the command again")
     if found.simulated:

@@ -9,6 +9,7 @@ import typer
 from tuner.cli.options import JsonOption
 from tuner.cli.output import console, out, print_json
 from tuner.cli.wording import goal_document, limit_document, loads_in_words
+from tuner.domain.values import counted
 
 if TYPE_CHECKING:
     from tuner.domain.knob import Knob
@@ -43,8 +44,8 @@ def check(space: SpaceArgument, as_json: JsonOption = False) -> None:
         return
     for warning in loaded.warnings:
         console().print(f"warning: {warning}", style="yellow", markup=False)
-    counted = f", {len(loaded.warnings)} warnings" if loaded.warnings else ""
-    out().print(f"{loaded.path}: ok ({', '.join(loaded.space.engines)}{counted})", markup=False)
+    warned = f", {counted(len(loaded.warnings), 'warning')}" if loaded.warnings else ""
+    out().print(f"{loaded.path}: ok ({', '.join(loaded.space.engines)}{warned})", markup=False)
 
 
 @app.command()
@@ -189,7 +190,7 @@ def _print(document: dict[str, Any]) -> None:
     from rich.table import Table
 
     hardware = document["hardware"]
-    gpus = f"{hardware['gpus']} GPUs" if hardware["gpus"] else "no GPU"
+    gpus = counted(hardware["gpus"], "GPU") if hardware["gpus"] else "no GPU"
     capability = hardware["compute_capability"]
     wanted = [gpus, hardware["gpu_name"], f"compute capability {capability}" if capability else None]
     title = ": ".join(part for part in (document["name"], document["description"]) if part)
@@ -201,9 +202,11 @@ def _print(document: dict[str, Any]) -> None:
     for limit in document["limits"]:
         out().print(f"  limit: {limit['words']}", markup=False)
     for engine, part in document["engines"].items():
-        size = f"{part['size']} combinations"
+        size = f"{part['size']} {'combination' if part['combinations'] == 1 else 'combinations'}"
         out().print()
-        out().print(f"{engine} {part['version']}: {len(part['knobs'])} knobs, {size}", style="bold", markup=False)
+        out().print(
+            f"{engine} {part['version']}: {counted(len(part['knobs']), 'knob')}, {size}", style="bold", markup=False
+        )
         table = Table(box=None, pad_edge=False, header_style="dim")
         for column in ("knob", "values", "lands at", "active when", "baseline"):
             table.add_column(column, overflow="fold")

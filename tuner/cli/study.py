@@ -21,6 +21,7 @@ from tuner.cli.options import (
     share,
 )
 from tuner.cli.output import console, out
+from tuner.domain.values import counted
 from tuner.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
@@ -296,10 +297,10 @@ def delete(name: NameArgument, storage: StorageOption = None, yes: YesOption = F
         raise UsageError(f"delete {name}: not on a terminal, so nobody can be asked", hint="add --yes")
     with open_store(storage, create=False) as store:
         count = len(store.attempts(name))
-        ask(f"Delete study {name} with {count} launches?", yes=yes, refused="nothing was deleted")
+        ask(f"Delete study {name} with {counted(count, 'launch')}?", yes=yes, refused="nothing was deleted")
         store.delete_study(name)
     delete_search(driver_url(storage or default_url()), name)
-    out().print(f"{name}: deleted ({count} launches; the run directories stay)")
+    out().print(f"{name}: deleted ({counted(count, 'launch')}; the run directories stay)")
 
 
 app.command("importance")(insight.importance)

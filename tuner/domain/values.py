@@ -33,6 +33,19 @@ def same(a: Value, b: Value) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and a == b
 
 
+def counted(number: float, noun: str) -> str:
+    """`1 launch`, `2 launches`, `0 studies`, `1,432 combinations`, `1.5 hours`."""
+    shown = f"{number:,}" if isinstance(number, int) else f"{number:g}"
+    return f"{shown} {noun if number == 1 else plural(noun)}"
+
+
+def plural(noun: str) -> str:
+    """`launches`, `studies`, `trials`."""
+    if noun.endswith("y") and noun[-2] not in "aeiou":
+        return f"{noun[:-1]}ies"
+    return f"{noun}es" if noun.endswith(("ch", "sh", "s", "x")) else f"{noun}s"
+
+
 _LEAST_CHANCE = 0.001
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from tuner.domain.output import RIVALS, Answer
+from tuner.domain.values import counted
 
 _PATH = "/v1/completions"
 _LOOK_EVERY_S = 0.1
@@ -128,7 +129,9 @@ async def _ask(client: httpx.AsyncClient, asking: Asking, prompt: str) -> Answer
     if not answer.text and not any(answer.pieces):
         raise WrongAnswerError("an answer is empty")
     if asking.fixed_length and count < asking.tokens:
-        raise WrongAnswerError(f"an answer ended after {count} of {asking.tokens} tokens: {_start(answer.text)}")
+        raise WrongAnswerError(
+            f"an answer ended after {count} of {counted(asking.tokens, 'token')}: {_start(answer.text)}"
+        )
     return answer
 
 

@@ -20,6 +20,7 @@ from typing import Any
 
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.trial import TrialEvent, TrialReport, TrialRequest
+from tuner.domain.values import counted
 from tuner.errors import MachineUnfit
 from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
 
@@ -199,7 +200,7 @@ class RayExecutor:
         offered = int(ray.cluster_resources().get("GPU", 0))
         if self._gpus > offered:
             raise MachineUnfit(
-                f"each trial needs {self._gpus} GPUs, and Ray offers {offered}",
+                f"each trial needs {counted(self._gpus, 'GPU')}, and Ray offers {offered}",
                 hint="use a machine with more GPUs, or lower hardware.gpus in the space file",
             )
 
@@ -223,7 +224,7 @@ class RayExecutor:
                     time.sleep(_PLACE_AGAIN_S)
                     continue
                 raise MachineUnfit(
-                    f"no Ray worker with {self._gpus} GPUs came up within {_CONNECT_TIMEOUT_S:.0f} s",
+                    f"no Ray worker with {counted(self._gpus, 'GPU')} came up within {_CONNECT_TIMEOUT_S:.0f} s",
                     hint="is tuner installed on every node, and are the GPUs free?",
                 ) from error
             return actor

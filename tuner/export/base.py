@@ -13,7 +13,7 @@ from tuner.domain.proof import ArmResult, Confirmation
 from tuner.domain.recorded import Recorded, RecordedNumber
 from tuner.domain.space import Objective
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
-from tuner.domain.values import Value, readable
+from tuner.domain.values import Value, counted, readable
 from tuner.domain.workload import Workload
 from tuner.engines.definition import load_definition
 from tuner.errors import StudyError
@@ -43,7 +43,7 @@ class Number:
         text = f"{self.goal.at}: {readable(value.center)} {self.goal.metric.unit}"
         if value.low is not None and value.high is not None:
             text += f", 95 % interval {readable(value.low)}–{readable(value.high)} {_SPREAD_WORDS[value.spread_kind]}"
-        text += f", n={value.launches} launch{'es' if value.launches > 1 else ''}"
+        text += f", n={counted(value.launches, 'launch')}"
         if self.confirmed:
             text += " of the confirmation"
         if self.gain is not None:

@@ -11,7 +11,7 @@ from tuner.domain.probe import ProbeReport
 from tuner.domain.proof import Ablation, ArmResult, Confirmation, Effect
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord
 from tuner.domain.trial import Purpose
-from tuner.domain.values import spell
+from tuner.domain.values import counted, spell
 from tuner.domain.warnings import Caution
 from tuner.export.base import numbers_of
 from tuner.export.report_commands import command_parts
@@ -137,7 +137,7 @@ def _facts(findings: Findings) -> Iterator[str]:
     study, attempts = findings.study, findings.attempts
     yield f"model {study.space.model}"
     yield f"engines {', '.join(study.space.engines)}"
-    yield f"{len({a.trial for a in attempts})} trials, {len(attempts)} launches"
+    yield f"{counted(len({a.trial for a in attempts}), 'trial')}, {counted(len(attempts), 'launch')}"
     if part := sum(a.state is AttemptState.PARTIAL and a.purpose is not Purpose.VERIFY for a in attempts):
         yield f"{part} of them measured in part: beaten beyond noise before their last loads"
     if study.reason:
@@ -170,7 +170,7 @@ def _verdict(
     if confirmation is not None:
         arm = confirmation.arm_of(chosen.candidate)
         if arm is not None and arm.gains:
-            rounds = f"in {confirmation.rounds} interleaved rounds"
+            rounds = f"in {counted(confirmation.rounds, 'interleaved round')}"
             whose = f"{arm.candidate.engine}'s baseline" if confirmation.engines else "the baseline"
             said = f"Trial {chosen.trial} against {whose}, {rounds}: {_told(arm)}."
             return f"{said} {minimal_words(front, ablation, chosen)}".rstrip()
@@ -230,7 +230,7 @@ def _change(
     if is_baseline:
         return "±0 %", "the baseline itself", None
     if effect is not None and effect.change is not None:
-        middle, low, high, how = effect.change, effect.low, effect.high, f"{effect.rounds} interleaved rounds"
+        middle, low, high, how = effect.change, effect.low, effect.high, counted(effect.rounds, "interleaved round")
     elif gain is not None:
         middle, how = gain.ratio - 1, "from all launches, not interleaved"
         low, high = (None if end is None else end - 1 for end in (gain.low, gain.high))

@@ -11,6 +11,7 @@ from tuner.domain.outcome import FAILURES, Failure, FailureClass
 from tuner.domain.output import Agreement, OutputCheck
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, TrialReport
+from tuner.domain.values import counted
 
 _CONDITIONS = {
     "gpu_clock_mhz": "SM clock (MHz)",
@@ -105,7 +106,11 @@ def wrong_answers(attempts: Sequence[AttemptRecord]) -> str:
         and a.report.outcome.failure_class is FailureClass.WRONG_OUTPUT
     ]
     trials = ", ".join(str(trial) for trial in dict.fromkeys(wrong))
-    return f"Wrong answers, excluded whatever the speed: {len(wrong)} launches (trials {trials})." if wrong else ""
+    return (
+        f"Wrong answers, excluded whatever the speed: {counted(len(wrong), 'launch')} (trials {trials})."
+        if wrong
+        else ""
+    )
 
 
 def output_table(attempts: Sequence[AttemptRecord], finalists: Sequence[Standing], check: OutputCheck) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate, Front, Standing, broken_words
 from tuner.domain.proof import Ablation, AblationRow, ArmResult, Confirmation, Effect
-from tuner.domain.values import chance, readable, spell
+from tuner.domain.values import chance, counted, readable, spell
 from tuner.export.report_facts import Figure, Table
 
 
@@ -49,9 +49,9 @@ def _effect(effect: Effect) -> tuple[str, str]:
 def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Table]:
     """Baseline and finalists with their effects, and the engines side by side where there are several."""
     yield (
-        f"{found.rounds} rounds, each launching every configuration once in random order; effects against the baseline "
-        f"with 95 % intervals over these launches. {found.asked * 100:.3g} % was asked for; 'would show' says "
-        "which one so many launches with this noise show (80 % power)."
+        f"{counted(found.rounds, 'round')}, each launching every configuration once in random order; effects against "
+        f"the baseline with 95 % intervals over these launches. {found.asked * 100:.3g} % was asked for; 'would show' "
+        "says which one so many launches with this noise show (80 % power)."
     )
     rows = []
     for arm in found.arms:
@@ -92,7 +92,7 @@ def _said(found: Confirmation, arm: ArmResult) -> str:
     """Why it was chosen, or could not be."""
     said = ["chosen"] if arm is found.chosen else []
     if arm.failures:
-        said.append(f"failed in {arm.failures} of {len(arm.trials)} launches")
+        said.append(f"failed in {arm.failures} of {counted(len(arm.trials), 'launch')}")
     if arm.broken:
         said.append(f"breaks {broken_words(arm.broken)}")
     if arm.yields_to is not None:

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from tuner.domain.values import counted
 from tuner.domain.workload import DatasetShape
 from tuner.errors import UserError
 from tuner.loadgen.dialect import Prompt
@@ -49,9 +50,9 @@ def read_dataset(
     if not short:
         why = "it holds none"
         if usable:
-            why = f"all {len(usable)} are longer than {most_tokens} tokens"
+            why = f"{counted(len(usable), 'prompt')}, none with at most {most_tokens} tokens"
         elif found:
-            why = f"its {len(found)} prompts are of a kind that the {api} API does not take"
+            why = f"{counted(len(found), 'prompt')}, none of a kind that the {api} API takes"
         raise UserError(f"{shape.path}: no prompt to send: {why}")
     return short
 

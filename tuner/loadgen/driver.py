@@ -14,6 +14,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from ssl import SSLContext
 from time import perf_counter
 
+from tuner.domain.values import counted
 from tuner.loadgen.job import Call, Conversation, Job, LoadResult, Progress, Stall, TooFewConnections
 from tuner.loadgen.record import Trouble
 from tuner.loadgen.sse import carries_token, record
@@ -110,7 +111,7 @@ class Driver:
         except TimeoutError:
             self._close()
             opened, asked = len(self._connections), self._job.slots
-            words = f"{opened} of {asked} connections opened within {self._job.connect_limit_s:g} s"
+            words = f"{opened} of {counted(asked, 'connection')} opened within {self._job.connect_limit_s:g} s"
             raise TooFewConnections(words) if opened else OSError(words) from None
         except OSError:
             self._close()

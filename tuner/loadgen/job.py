@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 
+from tuner.domain.values import counted
 from tuner.loadgen.record import RequestRecord
 from tuner.loadgen.target import Target
 
@@ -137,9 +138,13 @@ class Stall:
     everyone: bool
 
     def __str__(self) -> str:
-        who = f"none of {self.in_flight} requests in flight" if self.everyone else f"request {self.index} did not"
+        who = (
+            f"none of {counted(self.in_flight, 'request')} in flight"
+            if self.everyone
+            else f"request {self.index} did not"
+        )
         lead = f"{who} received" if self.everyone else f"{who} receive"
-        return f"{lead} a token for {self.silent_s:.1f} s; request {self.index} had {self.tokens} tokens"
+        return f"{lead} a token for {self.silent_s:.1f} s; request {self.index} had {counted(self.tokens, 'token')}"
 
 
 @dataclass(frozen=True, slots=True)

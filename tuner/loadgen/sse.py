@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from tuner.domain.values import counted
 from tuner.loadgen.record import CountedBy, RequestRecord, Trouble
 from tuner.loadgen.wire import Exchange, Piece
 
@@ -174,7 +175,7 @@ def _tokens(stream: _Stream, asked: int) -> tuple[int | None, CountedBy]:
 def _trouble(exchange: Exchange, stream: _Stream, tokens: int, asked: int) -> tuple[Trouble | None, str]:
     body = b"".join(piece for _, piece in exchange.pieces[:8])[:_ERROR_TEXT_LIMIT].decode("utf-8", "replace").strip()
     if exchange.trouble is not None:
-        return exchange.trouble, f"{exchange.broken} after {tokens} of {asked} tokens"
+        return exchange.trouble, f"{exchange.broken} after {tokens} of {counted(asked, 'token')}"
     if exchange.status == 0:
         return Trouble.TRANSPORT, exchange.broken or "no answer"
     if 300 <= exchange.status < 400:
@@ -183,19 +184,19 @@ def _trouble(exchange: Exchange, stream: _Stream, tokens: int, asked: int) -> tu
     if exchange.status != 200:
         return Trouble.HTTP_STATUS, f"HTTP {exchange.status}: {body}"
     if stream.error is not None:
-        return Trouble.SERVER_ERROR, f"error inside the stream after {tokens} tokens: {stream.error}"
+        return Trouble.SERVER_ERROR, f"error inside the stream after {counted(tokens, 'token')}: {stream.error}"
     if exchange.broken is not None and not stream.done:
-        return Trouble.TRANSPORT, f"{exchange.broken} after {tokens} tokens"
+        return Trouble.TRANSPORT, f"{exchange.broken} after {counted(tokens, 'token')}"
     if stream.malformed is not None:
-        return Trouble.MALFORMED, f"malformed event after {tokens} tokens: {stream.malformed}"
+        return Trouble.MALFORMED, f"malformed event after {counted(tokens, 'token')}: {stream.malformed}"
     if not exchange.stream and not stream.stamps:
         return Trouble.NOT_A_STREAM, f"the answer is no event stream: {body[:120]}"
     if tokens == 0 or not stream.stamps:
         return Trouble.NO_TOKENS, "the answer holds no token"
     if tokens < asked:
-        return Trouble.SHORT, f"{tokens} of {asked} tokens (finish_reason {stream.finish_reason})"
+        return Trouble.SHORT, f"{tokens} of {counted(asked, 'token')} (finish_reason {stream.finish_reason})"
     if tokens > asked:
-        return Trouble.LONG, f"{tokens} tokens, more than the {asked} asked for"
+        return Trouble.LONG, f"{counted(tokens, 'token')}, more than the {asked} asked for"
     return None, ""
 
 

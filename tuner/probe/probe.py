@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.probe import DEFAULT, Backend, MessageSize, ProbeReport, ProbeSetting
 from tuner.domain.space import Space
-from tuner.domain.values import FlagValue
+from tuner.domain.values import FlagValue, counted
 from tuner.engines.installed import interpreter_of
 from tuner.engines.model_shape import ModelShape, model_shape
 from tuner.engines.plan import env_text, kept_env, refuse_denied_env
@@ -145,7 +145,9 @@ def _ranks(request: ProbeRequest, probe: NvmlProbe | None) -> int:
         return wanted or _CPU_RANKS
     wanted = wanted or probe.count
     if wanted > probe.count:
-        raise MachineUnfit(f"the probe wants {wanted} GPUs, this machine has {probe.count}", hint="give another --tp")
+        raise MachineUnfit(
+            f"the probe wants {counted(wanted, 'GPU')}, this machine has {probe.count}", hint="give another --tp"
+        )
     return wanted
 
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 
 from tuner.domain.denied import DENIED_ENV, DENIED_FLAGS, KEPT_ENV, REACHED_BY_DEFAULT
+from tuner.domain.values import counted
 from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, SpecError, TunerError
@@ -53,7 +54,9 @@ def examine(storage: str | None = None) -> list[Check]:
     machine = machine_facts()
     return [
         Check(
-            "machine", State.OK, f"{machine.cpu}, {machine.cores} cores, {machine.memory_gib:.0f} GiB, {machine.kernel}"
+            "machine",
+            State.OK,
+            f"{machine.cpu}, {counted(machine.cores, 'core')}, {machine.memory_gib:.0f} GiB, {machine.kernel}",
         ),
         *_gpus(machine),
         _denied(),
@@ -165,6 +168,6 @@ def _storage(url: str | None) -> Check:
         return Check("storage", State.OK, f"{chosen} (will be made)")
     try:
         with open_store(chosen, create=False) as store:
-            return Check("storage", State.OK, f"{store.url}: {len(store.studies())} studies")
+            return Check("storage", State.OK, f"{store.url}: {counted(len(store.studies()), 'study')}")
     except TunerError as error:
         return Check("storage", State.FAIL, error.message, error.hint or "")

@@ -19,6 +19,7 @@ from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
 from tuner.domain.trial import LaunchKind
+from tuner.domain.values import counted
 from tuner.engines.catalogue import catalogues, usual_port
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, StudyError, TunerError, UserError
@@ -251,7 +252,7 @@ def _refuse_unfit(space: Space, gpus: int, machine: MachineFacts) -> None:
     """Raise when this machine has not the GPUs that a launch needs."""
     if gpus > len(machine.gpus):
         raise MachineUnfit(
-            f"the space wants {gpus} GPUs, this machine has {len(machine.gpus)}",
+            f"the space wants {counted(gpus, 'GPU')}, this machine has {len(machine.gpus)}",
             hint="run it on such a machine, join one with --ray-address, or lower hardware.gpus in the space file",
         )
     capability = space.hardware.compute_capability

@@ -52,19 +52,19 @@ class Spent:
 def spent_reason(budget: Budget, spent: Spent) -> str | None:
     """Which part of the budget is used up, in words, or None."""
     if spent.trials >= budget.trials:
-        return f"the budget of {budget.trials} trials is used up"
+        return f"the budget of {counted(budget.trials, 'trial')} is used up"
     if budget.hours is not None and spent.hours >= budget.hours:
-        return f"the budget of {budget.hours:g} hours is used up"
+        return f"the budget of {counted(budget.hours, 'hour')} is used up"
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
-        return f"the budget of {budget.gpu_hours:g} GPU-hours is used up"
+        return f"the budget of {counted(budget.gpu_hours, 'GPU-hour')} is used up"
     return None
 
 
 def ends_when(budget: Budget, objective: str) -> str:
     """When a study with this budget ends, in words; `objective` is the label of the first one."""
-    limits = [f"{budget.trials} launches"]
-    limits += [f"{budget.hours:g} hours"] if budget.hours is not None else []
-    limits += [f"{budget.gpu_hours:g} GPU-hours"] if budget.gpu_hours is not None else []
+    limits = [counted(budget.trials, "launch")]
+    limits += [counted(budget.hours, "hour")] if budget.hours is not None else []
+    limits += [counted(budget.gpu_hours, "GPU-hour")] if budget.gpu_hours is not None else []
     if budget.stop_below_gain is not None:
         limits.append(
             f"once no candidate is expected to be {budget.stop_below_gain:.2%} better than the best found in "

@@ -21,7 +21,7 @@ from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import TrialReport
-from tuner.domain.values import spell
+from tuner.domain.values import counted, spell
 from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
 from tuner.store import Store
@@ -82,8 +82,8 @@ class EarlierStudy:
 
     def __str__(self) -> str:
         why = f"; different there: {', '.join(self.differs)}" if self.differs else ""
-        counted = f"{self.measured} configurations, {self.failures} failures"
-        return f"{self.name}: {counted}, a gain there may be off by {self.doubt:.0%} here{why}"
+        known = f"{counted(self.measured, 'configuration')}, {counted(self.failures, 'failure')}"
+        return f"{self.name}: {known}, a gain there may be off by {self.doubt:.0%} here{why}"
 
 
 def warm_start_names(record: StudyRecord) -> tuple[str, ...]:

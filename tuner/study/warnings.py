@@ -13,7 +13,7 @@ from tuner.domain.machine import differences
 from tuner.domain.measurement import Measured
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.values import Value, same, spell
+from tuner.domain.values import Value, counted, same, spell
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
 from tuner.study.silence import inactive_knobs
@@ -227,7 +227,7 @@ def _levels(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
                     seen.setdefault(WarningCode(code), {}).setdefault(str(level.load), []).append(attempt)
     for code, places in seen.items():
         told = ", ".join(
-            f"{where} in {len(launches)} of {len(measured)} launches" for where, launches in places.items()
+            f"{where} in {len(launches)} of {counted(len(measured), 'launch')}" for where, launches in places.items()
         )
         yield Caution(code, told, _trials([a for launches in places.values() for a in launches]))
 

@@ -118,7 +118,7 @@ def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads:
     reasons += [f"{path} is open since {opened_by.get(path, 'the start')} was imported" for path in harmful]
     foreign = [(name, n) for name, n in _native_threads().items() if cuda or not _DRIVER_THREAD.fullmatch(name)]
     reasons += [f"thread {one.name} runs" for one in threading.enumerate() if one is not threading.main_thread()]
-    reasons += [f"{n} threads of a library run ({name})" for name, n in foreign if name not in ready_threads]
+    reasons += [f"threads of a library run: {n} ({name})" for name, n in foreign if name not in ready_threads]
     return reasons + _children()
 
 

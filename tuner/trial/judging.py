@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.trial import Cutoff, Outcome
+from tuner.domain.values import counted
 from tuner.trial.protocol import MeasurementFailed
 
 
@@ -33,7 +34,7 @@ def judged(levels: tuple[LevelResult, ...], *, planned: int, cutoffs: Sequence[C
     for level in levels:
         if not level.valid:
             lines = tuple(f"{level.load}: {count} × {text}" for text, count in level.errors.items())
-            detail = f"{level.completed} of {level.asked} requests completed at {level.load}"
+            detail = f"{level.completed} of {counted(level.asked, 'request')} completed at {level.load}"
             return Failure(FailureClass.SHORT_OUTPUT, Phase.SERVING, lines, detail=detail)
     if len(levels) < planned and (cutoff := beaten(levels, cutoffs)) is not None:
         bounds = ", ".join(bound.at.label for bound in cutoff.bounds)

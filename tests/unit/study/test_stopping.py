@@ -56,3 +56,9 @@ def test_the_reason_says_what_was_expected_and_how_sure_that_is() -> None:
         "no candidate is expected to be 1.00% better than the best found in alone: "
         "0.20% expected, below 0.80% with 95% confidence"
     )
+
+
+def test_a_budget_of_one_is_told_in_the_singular() -> None:
+    budget = Budget(trials=1, hours=1)
+    assert ends_when(budget, "alone") == "after 1 launch, or 1 hour"
+    assert spent_reason(budget, Spent(1, 0.0, 0.0)) == "the budget of 1 trial is used up"
