@@ -80,7 +80,7 @@ class TestFailures:
     def test_a_half_closed_socket_is_a_failed_request_and_no_dead_server(self) -> None:
         error = failure(once_warm(lambda body, n: [HEAD, token(), CLOSE] if n == 6 else good(body, n)), levels=(4,))
         assert error.kind is MeasurementTrouble.REQUESTS_FAILED
-        assert "connection closed by the server after 1 tokens" in str(error)
+        assert "connection closed by the server after 1 token" in str(error)
 
     def test_a_server_that_dies_under_load_is_dead(self) -> None:
         with serving(once_warm(lambda body, n: good(body, n, wait=0.2))) as server:
@@ -103,7 +103,7 @@ class TestFailures:
         assert error.kind is MeasurementTrouble.STALLED
         assert error.stall is not None
         assert (error.stall.tokens, error.stall.everyone) == (1, False)
-        assert "had 1 tokens" in str(error)
+        assert "had 1 token" in str(error)
 
     def test_silence_of_all_streams_ends_the_level_sooner(self) -> None:
         error = failure(

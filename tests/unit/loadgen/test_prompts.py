@@ -144,7 +144,7 @@ class TestFiles:
         found = bodies(Workload.model_validate(fields | {"output_lengths": {"max": 20}}), 3)
         assert sorted((len(b["prompt"]), b["max_tokens"]) for b in found) == [(1, 10), (2, 20), (3, 20)]
         file.write_text(json.dumps(rows[3]))
-        with pytest.raises(UserError, match="all 1 are longer than 3 tokens"):
+        with pytest.raises(UserError, match="1 prompt, none with at most 3 tokens"):
             Prompts(Workload.model_validate(fields), 1)
 
     def test_jsonl_takes_text_ids_and_messages_as_the_api_allows(self, tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ class TestTrouble:
             (exchange(b"busy", status=503), Trouble.HTTP_STATUS, "HTTP 503: busy"),
             (exchange(b"slow down", status=429), Trouble.HTTP_STATUS, "HTTP 429"),
             (exchange(status=307), Trouble.REDIRECT, "redirects"),
-            (exchange(text("a"), broken="connection closed"), Trouble.TRANSPORT, "after 1 tokens"),
+            (exchange(text("a"), broken="connection closed"), Trouble.TRANSPORT, "after 1 token"),
             (exchange(status=0, broken="ConnectionResetError"), Trouble.TRANSPORT, "ConnectionResetError"),
             (exchange(b'{"choices": []}', stream=False), Trouble.NOT_A_STREAM, "no event stream"),
             (exchange(text("a"), b"data: {oops\n\n", counted(3), DONE), Trouble.MALFORMED, "oops"),
