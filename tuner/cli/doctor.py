@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.text import Text
 
 from tuner.cli.options import JsonOption, StorageOption, duration_s
-from tuner.cli.output import console, out, print_json
+from tuner.cli.output import console, print_hanging, print_json
 from tuner.errors import MachineUnfit, UsageError
 
 if TYPE_CHECKING:
@@ -61,7 +62,5 @@ def doctor(
 
 def _print(checks: list[Check]) -> None:
     for check in checks:
-        out().print(f"[{_STYLE[check.state]}]{check.state.value:4}[/]  ", end="")
-        out().print(f"{check.name}: {check.found}", markup=False, soft_wrap=True)
-        if check.advice:
-            out().print(f"      → {check.advice}", markup=False, soft_wrap=True)
+        head = Text(f"{check.state.value:4}", style=_STYLE[check.state])
+        print_hanging(head, [f"{check.name}: {check.found}", *([f"→ {check.advice}"] if check.advice else [])])

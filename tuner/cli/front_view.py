@@ -180,8 +180,6 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
 
 def print_cautions(cautions: Sequence[Caution]) -> None:
     """Each warning on a line of its own: what was seen, and what to do."""
-    # A terminal breaks lines between words; a file keeps them whole.
-    whole = not out().is_terminal
     for caution in cautions:
         out().print(f"warning: {caution}", style="yellow", markup=False, soft_wrap=whole)
 

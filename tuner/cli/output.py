@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from tuner.secrets import redact
 
@@ -22,8 +25,27 @@ def console() -> Console:
 
 @cache
 def out() -> Console:
-    """Stdout for tables that are the command's answer; wide when nobody's terminal limits it."""
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=_FILE_WIDTH)
+    """Stdout for what is the command's answer.
+
+    A terminal's lines break between words. Where there is none, tables are wide and lines of text stay whole.
+    """
+    if sys.stdout.isatty():
+        return Console(highlight=False)
+    return Console(highlight=False, width=_FILE_WIDTH, soft_wrap=True)
+
+
+def print_hanging(head: Text, lines: Sequence[str]) -> None:
+    """Lines of text behind a short head; where a terminal breaks them, they go on below their own beginning."""
+    if out().is_terminal:
+        grid = Table.grid(padding=(0, 2))
+        grid.add_column(no_wrap=True)
+        grid.add_column(overflow="fold")
+        for index, line in enumerate(lines):
+            grid.add_row(head if index == 0 else "", Text(line))
+        out().print(grid)
+        return
+    for index, line in enumerate(lines):
+        out().print(f"{head.plain if index == 0 else ' ' * len(head)}  {line}", markup=False)
 
 
 def print_json(document: Any) -> None:

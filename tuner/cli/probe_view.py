@@ -85,7 +85,7 @@ def print_probe(report: ProbeReport) -> None:
         )
         out().print(_table(report))
     for sentence in advice(report):
-        out().print(f"→ {sentence}", markup=False, soft_wrap=True)
+        out().print(f"→ {sentence}", markup=False)
 
 
 def _library(report: ProbeReport) -> str:
