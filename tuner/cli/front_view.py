@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -181,7 +182,18 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
 def print_cautions(cautions: Sequence[Caution]) -> None:
     """Each warning on a line of its own: what was seen, and what to do."""
     for caution in cautions:
-        out().print(f"warning: {caution}", style="yellow", markup=False, soft_wrap=whole)
+        out().print(f"warning: {caution}", style="yellow", markup=False)
+
+
+def _print_end_cautions(name: str, cautions: Sequence[Caution]) -> None:
+    """What is to be done at a study's end; remarks on single measurements go to the log, and are told on demand."""
+    remarks = [caution for caution in cautions if caution.code.is_remark]
+    print_cautions([caution for caution in cautions if not caution.code.is_remark])
+    for caution in remarks:
+        logging.getLogger("tuner").info("study %s: remark %s: %s", name, caution.code.value, caution)
+    if remarks:
+        many = counted(len(remarks), "remark")
+        out().print(f"{many} on single measurements: tuner study front {name}", style="dim", markup=False)
 
 
 def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
@@ -199,11 +211,11 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
         return front
     console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
     if not front.members:
-        print_cautions(cautions)
+        _print_end_cautions(name, cautions)
         return front
     out().print(front_table(record, front, found))
     out().print("; ".join(_notes(record, front, found)), style="dim", markup=False)
-    print_cautions(cautions)
+    _print_end_cautions(name, cautions)
     rule = resolved_pick(record, attempts, CONFIRMED)
     chosen = front.pick(rule)
     label = f" ({SIMULATED})" if chosen.simulated else ""

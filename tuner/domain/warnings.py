@@ -55,6 +55,23 @@ class WarningCode(StrEnum):
         """Meaning and advice in one line."""
         return f"{self.meaning}: {self.advice}"
 
+    @property
+    def is_remark(self) -> bool:
+        """Whether it says how to read single measurements, and leaves nothing to be done before the result is used."""
+        return self in _REMARKS
+
+
+_REMARKS = frozenset(
+    {
+        WarningCode.QUEUED_AT_SERVER,
+        WarningCode.BUNDLED_CHUNKS,
+        WarningCode.COUNTED_BY_CHUNKS,
+        WarningCode.PRECISION_NOT_REACHED,
+        WarningCode.NOT_WARM,
+        WarningCode.OUTLIERS,
+    }
+)
+"""What they are about is part of the intervals and of the metrics that are told."""
 
 _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.CLIENT_NEAR_LIMIT: (

@@ -11,6 +11,7 @@ from support.commands import Run, runner, store_night
 
 from tuner.cli.front_view import conclude
 from tuner.domain.study import StudyState
+from tuner.domain.warnings import WarningCode
 from tuner.store import open_store
 from tuner.study.launches import StudyEnd
 
@@ -48,6 +49,20 @@ def test_a_study_ends_with_one_result_of_its_chosen_configuration(
     row = next(line for line in shown.splitlines() if "to confirm" in line and "nccl_proto=LL" in line)
     told = [numbers(line) for line in shown.splitlines() if "of the confirmation)" in line]
     assert [one for line in told for one in line] == numbers(row) != []
+
+
+def test_a_study_ends_with_what_is_to_be_done_and_leaves_remarks_to_the_front(
+    tuner: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "night" / "5" / "1").mkdir(parents=True)
+    with open_store(f"sqlite:///{tmp_path}/tuner.db") as store:
+        conclude(store, "night", StudyEnd(StudyState.FINISHED, "done"), as_json=False)
+    at_end, on_demand = capsys.readouterr().out, tuner("study", "front", "night").out
+    assert WarningCode.OUTLIERS.meaning in on_demand
+    assert WarningCode.OUTLIERS.meaning not in at_end
+    assert "1 remark on single measurements: tuner study front night" in at_end
+    to_do = [line for line in on_demand.splitlines() if line.startswith("warning: ") and "far off" not in line]
+    assert [line for line in at_end.splitlines() if line.startswith("warning: ")] == to_do != []
 
 
 def test_programs_get_both_each_under_a_name_of_its_own(tuner: Run) -> None:
