@@ -18,6 +18,7 @@ from tuner.cli.wording import SIMULATED, changes, duration, number
 from tuner.domain.measurement import Measured, MeasuredInPart
 from tuner.domain.outcome import Action, Failure
 from tuner.domain.trial import Purpose
+from tuner.domain.values import counted
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
 from tuner.study.session import Prepared
 from tuner.study.stopping import StopSwitch, Urgency
@@ -34,10 +35,11 @@ _WORDS = {
 class StudyView:
     """Collects a study's events and draws them."""
 
-    def __init__(self, prepared: Prepared, launches: int | None = None) -> None:
+    def __init__(self, prepared: Prepared, launches: int | None = None, begun: int = 0) -> None:
         self._record = prepared.record
         self._goals = prepared.record.space.goals
         self._budget = launches or prepared.record.space.budget.trials
+        self._begun = begun
         self._baselines = prepared.baselines
         self._started = time.monotonic()
         self._ended: list[AttemptEnded] = []
@@ -69,14 +71,19 @@ class StudyView:
 
     def _line(self, text: str) -> None:
         if not self.on_terminal:
-            left = f" [{len(self._done)}/{self._budget}, {self._time_left()}]" if self._seconds else ""
-            console().print(f"{time.strftime('%H:%M:%S')} {text}{left}", markup=False)
+            progress = f" [{', '.join(self._progress())}]" if self._seconds else ""
+            console().print(f"{time.strftime('%H:%M:%S')} {text}{progress}", markup=False)
 
-    def _time_left(self) -> str:
+    def _progress(self) -> Iterator[str]:
+        """How many trials have ended, and how long the rest may take: a search or confirmation may end early."""
+        ended = self._begun + len(self._done)
+        yield f"{ended} of at most {counted(self._budget, 'trial')}"
+        left = max(0, self._budget - ended)
         if not self._seconds:
-            return "time left unknown"
-        mean = sum(self._seconds) / len(self._seconds)
-        return f"about {duration(mean * max(0, self._budget - len(self._done)))} left"
+            yield "time left unknown"
+        elif left:
+            mean = sum(self._seconds) / len(self._seconds)
+            yield f"about {duration(mean * left)} left at most"
 
     def _intent(self, event: AttemptStarted) -> str:
         """`search: nccl_proto=LL`; the word `baseline` once where purpose and configuration are both the baseline."""
@@ -125,21 +132,22 @@ class StudyView:
             # A copy: this is drawn by another thread than the one that takes events.
             for trial, (since, text) in list(self._now.items())
         ]
-        if not running and len(self._done) < self._budget:
+        if not running and self._begun + len(self._done) < self._budget:
             running = [Text("preparing the next launch", style="dim")]
         label = f" ({SIMULATED})" if self._record.simulated else ""
         elapsed = duration(time.monotonic() - self._started)
-        foot = f"{self._record.name}{label}: {len(self._done)} of {self._budget} trials, {elapsed}, {self._time_left()}"
+        ended, *left = self._progress()
+        foot = f"{self._record.name}{label}: {', '.join([ended, f'{elapsed} so far', *left])}"
         return Group(table, *running, Text(foot, style="bold"))
 
 
 @contextmanager
-def watching(prepared: Prepared, launches: int | None = None) -> Iterator[tuple[StudyView, StopSwitch]]:
+def watching(prepared: Prepared, launches: int | None = None, begun: int = 0) -> Iterator[tuple[StudyView, StopSwitch]]:
     """Show a study while it runs; Ctrl-C or SIGTERM once finishes the running trial, twice tears it down now.
 
-    `launches` is how many are planned; None takes the budget's.
+    `launches` is how many are planned; None takes the budget's. `begun` of them were made before.
     """
-    view, stop = StudyView(prepared, launches), StopSwitch()
+    view, stop = StudyView(prepared, launches, begun), StopSwitch()
 
     def press(_number: int, _frame: FrameType | None) -> None:
         urgency = stop.press()

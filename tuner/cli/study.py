@@ -172,13 +172,15 @@ def resume(
     from tuner.store import open_store
     from tuner.study.resuming import ResumeOptions, prepare_resume
     from tuner.study.session import RunOptions, run_study
+    from tuner.study.stopping import trials_spent
 
     options = ResumeOptions(space, _budget(trials, timeout, gpu_hours, stop_below), sampler)
     with open_store(storage, create=False) as store:
         prepared = prepare_resume(store, name, options, elsewhere=ray_address is not None, other_machine=other_machine)
         for change in prepared.changes:
             console().print(f"from now on: {change}", markup=False)
-        _run(run_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, as_json=as_json)
+        begun = trials_spent(store.attempts(name))
+        _run(run_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, begun, as_json=as_json)
 
 
 def _run(
@@ -187,6 +189,7 @@ def _run(
     store: Store,
     options: RunOptions,
     storage: str | None,
+    begun: int = 0,
     *,
     as_json: bool,
 ) -> None:
@@ -196,7 +199,7 @@ def _run(
     from tuner.cli.logs import configure_logging
 
     configure_logging()
-    with watching(prepared) as (view, stop):
+    with watching(prepared, begun=begun) as (view, stop):
         end = run(prepared, store, options, storage_url=storage, notify=view.notify, stop=stop)
     front = front_view.conclude(store, prepared.record.name, end, as_json=as_json)
     if end.error is not None:

@@ -20,7 +20,7 @@ from tuner.study.extent import Extent, automatic_extent
 from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.silence import Silent, silent_settings, without_silent
-from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason
+from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason, trials_spent
 
 _MAX_ANSWERED = 20
 _MOST_RESERVED = 0.5
@@ -115,8 +115,7 @@ class Coordinator:
 
     def _spent(self, attempts: list[AttemptRecord]) -> Spent:
         seconds = sum(a.finished_at - a.started_at for a in attempts if a.finished_at is not None)
-        told = len({a.trial for a in attempts if a.told})
-        return Spent(told, self._watch.hours, seconds * max(self._gpus, 1) / 3600)
+        return Spent(trials_spent(attempts), self._watch.hours, seconds * max(self._gpus, 1) / 3600)
 
 
 class SearchAgenda:
@@ -175,8 +174,7 @@ class SearchAgenda:
         raised, needs one of its own. What the user asks for one by one costs the budget nothing.
         """
         spent = self._spent(attempts)
-        beside = len({a.trial for a in attempts if a.told and a.purpose.is_beside_the_budget})
-        trials = spent.trials - beside + len(in_hand) + self._reserved
+        trials = spent.trials + len(in_hand) + self._reserved
         more = 1 + min(self._reserved / len(attempts), _MOST_RESERVED) if attempts else 1.0
         return Spent(trials, spent.hours * more, spent.gpu_hours * more)
 

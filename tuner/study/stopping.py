@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
 from tuner.domain.space import Budget
+from tuner.domain.study import AttemptRecord
+from tuner.domain.values import counted
 from tuner.search.base import RemainingGain
 
 
@@ -47,6 +49,11 @@ class Spent:
     trials: int
     hours: float
     gpu_hours: float
+
+
+def trials_spent(attempts: Sequence[AttemptRecord]) -> int:
+    """Trials that the budget has paid for: those that are told, but for what the user asks for one by one."""
+    return len({a.trial for a in attempts if a.told and not a.purpose.is_beside_the_budget})
 
 
 def spent_reason(budget: Budget, spent: Spent) -> str | None:

@@ -1,0 +1,57 @@
+"""Progress: how many trials have ended, of how many at most, and how long the rest may take."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support import records
+
+from tuner.cli.live import StudyView
+from tuner.domain.trial import Purpose
+from tuner.study.events import AttemptEnded
+from tuner.study.session import Prepared, StartOptions, prepare_start
+from tuner.study.stopping import trials_spent
+
+
+@pytest.fixture(scope="module")
+def prepared() -> Prepared:
+    return prepare_start(StartOptions("quickstart", name="night"))
+
+
+def ended(trial: int) -> AttemptEnded:
+    """A trial of a minute."""
+    report = records.measured_report(started_at=0.0, finished_at=60.0)
+    return AttemptEnded(records.attempt(trial, records.candidate(), report), report, None)
+
+
+def lines(view: StudyView, capsys: pytest.CaptureFixture[str], *trials: int) -> list[str]:
+    for trial in trials:
+        view.notify(ended(trial))
+    return [line[line.rindex(" [") + 1 :] for line in capsys.readouterr().err.splitlines()]
+
+
+def test_both_numbers_are_bounds_and_say_so(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines(StudyView(prepared), capsys, 0, 1) == [
+        "[1 of at most 16 trials, about 15 min 0 s left at most]",
+        "[2 of at most 16 trials, about 14 min 0 s left at most]",
+    ]
+
+
+def test_nothing_is_left_after_the_last_one(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    assert lines(StudyView(prepared, 1), capsys, 0) == ["[1 of at most 1 trial]"]
+
+
+def test_a_resumed_study_counts_the_trials_that_it_had(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    view = StudyView(prepared, begun=14)
+    assert lines(view, capsys, 14) == ["[15 of at most 16 trials, about 60 s left at most]"]
+
+
+def test_what_costs_the_budget_nothing_is_no_part_of_the_progress() -> None:
+    launches = [
+        records.attempt(0, records.candidate(), records.measured_report(), told=True),
+        records.attempt(1, records.candidate(), records.measured_report()),
+        records.attempt(2, records.candidate(), records.measured_report(), told=True, purpose=Purpose.ABLATE),
+    ]
+    assert trials_spent(launches) == 1
+    assert trials_spent([*launches, replace(launches[0], attempt=2)]) == 1
