@@ -172,7 +172,7 @@ class TestFiles:
             ("jsonl", '{"prompt": "a", "output_tokens": 0}', "output_tokens must be"),
             ("jsonl", "[1]", "expected an object"),
             ("jsonl", "", "holds none"),
-            ("jsonl", '{"messages": [{"content": "x"}]}', "does not take"),
+            ("jsonl", '{"messages": [{"content": "x"}]}', "API takes"),
             ("sharegpt", "{}", "list of conversations"),
             ("sharegpt", "[", "not JSON"),
         ],
