@@ -5,6 +5,9 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -154,3 +157,25 @@ def test_what_ray_says_goes_to_the_log_and_not_to_the_terminal(
 def test_more_gpus_than_there_are_is_refused(executor: RayExecutor) -> None:
     with pytest.raises(MachineUnfit, match="GPUs"):
         RayExecutor(gpus=64)
+
+
+def test_a_ray_that_was_started_here_leaves_no_files_and_touches_no_other_session() -> None:
+    # Short, as the sockets in it need; a process of its own, since Ray is one per process.
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
+        other = Path(folder, "ray", "session_2026-01-01_00-00-00_000000_1")
+        other.mkdir(parents=True)
+        (other / "kept.log").touch()
+        program = (
+            "from tuner.execution.ray import RayExecutor\n"
+            "executor = RayExecutor(gpus=0)\n"
+            "print(executor._session, executor._session.is_dir())\n"
+            "executor.close()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            env={**os.environ, "TMPDIR": folder}, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+        )  # fmt: skip
+        session, was_there = done.stdout.split()
+        assert (Path(session).parent, was_there) == (other.parent, "True")
+        assert sorted(other.parent.iterdir()) == [other]
+        assert (other / "kept.log").exists()

@@ -6,16 +6,18 @@ runs, so two trials never share one. The actor that dies (node lost, out of memo
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import shutil
 import signal
 import socket
 import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tuner.domain.outcome import Failure, FailureClass, Phase
@@ -61,7 +63,7 @@ def _refuse_unreachable(address: str) -> None:
         ) from error
 
 
-@contextmanager
+@contextlib.contextmanager
 def _own_sigterm() -> Iterator[None]:
     """Keep the caller's SIGTERM handler: Ray puts its own in its place, which ends the process at once."""
     before = signal.getsignal(signal.SIGTERM)
@@ -79,6 +81,15 @@ def _unfit(address: str | None, error: Exception) -> MachineUnfit:
     if address is None:
         hint = "a busy machine, a full disk or little memory make Ray slow to start: look at them, then try again"
     return MachineUnfit(f"Ray could not be {what}: {reason}", hint=hint)
+
+
+def _remove_session(folder: Path) -> None:
+    """Remove the logs and sockets of a Ray that has ended, and Ray's link to them when it is the latest one."""
+    shutil.rmtree(folder, ignore_errors=True)
+    latest = folder.with_name("session_latest")
+    with contextlib.suppress(OSError):
+        if latest.readlink() == folder:
+            latest.unlink()
 
 
 class TrialWorker:
@@ -153,6 +164,7 @@ class RayExecutor:
         self._gpus = gpus
         self._queue: deque[TrialRequest] = deque()
         self._slots: list[_Slot] = []
+        self._session: Path | None = None
         self._connect(address, local_gpus)
         try:
             self._refuse_too_few_gpus()
@@ -184,7 +196,8 @@ class RayExecutor:
                 if address is None:
                     # A tuner that runs inside a Ray job must not join that cluster by accident.
                     os.environ.pop("RAY_ADDRESS", None)
-                    ray.init(num_gpus=local_gpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+                    own = ray.init(num_gpus=local_gpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+                    self._session = Path(own.address_info["session_dir"])
                 else:
                     ray.init(address=address, **quiet)
                 return
@@ -309,6 +322,8 @@ class RayExecutor:
         except ray.exceptions.RayError as error:
             slot.actor = self._new_actor()
             slot.pending_events = None
+            # Its last words are in the logs of Ray's session.
+            self._session = None
             return _lost(error, last, detail="the worker that ran this trial died")
         assert isinstance(report, TrialReport)
         return report
@@ -321,7 +336,7 @@ class RayExecutor:
                 slot.actor.cancel.remote()
 
     def close(self) -> None:
-        """End every trial and leave Ray; a Ray started here ends with it."""
+        """End every trial and leave Ray; a Ray started here ends with it, and leaves no files unless a worker died."""
         import ray
 
         if not ray.is_initialized():
@@ -333,3 +348,5 @@ class RayExecutor:
         for slot in self._slots:
             ray.kill(slot.actor)
         ray.shutdown()
+        if self._session is not None:
+            _remove_session(self._session)
