@@ -12,7 +12,7 @@ from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console
 from tuner.cli.stale import stale_exports
-from tuner.errors import Stopped, StudyError
+from tuner.errors import Stopped, StudyError, TunerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,6 +67,7 @@ def confirm(
     """
     from tuner.cli import proof_view
     from tuner.cli.insight import search_of
+    from tuner.export.standings import front_of
     from tuner.store import open_store
     from tuner.study.confirm import ConfirmAgenda, confirmation_of, finalists_begun
     from tuner.study.extent import FINALISTS, Extent
@@ -81,12 +82,18 @@ def confirm(
         search, attempts = search_of(name, storage)
         agenda = ConfirmAgenda(record, search=search, baselines=baselines_of(attempts), extent=lambda _attempts: extent)
         planned = agenda.planned(attempts)
+        error = None
         if prepared is not None:
-            _launch(prepared, store, where, planned, lambda c: c.confirm(extent), yes=yes)
+            error = _launch(prepared, store, where, planned, lambda c: c.confirm(extent), yes=yes)
         attempts = store.attempts(name)
         found = confirmation_of(record.space, attempts, baselines_of(attempts))
         stale = stale_exports(store, record)
         proof_view.print_confirmation(record, found, planned if dry_run else None, stale, as_json=as_json)
+        front = front_of(record.space, attempts)
+    if error is not None:
+        raise error
+    if found is None and not dry_run and not front.members:
+        raise front.nothing_feasible()
 
 
 def ablate(
@@ -121,12 +128,14 @@ def ablate(
         plan = AblationPlan(
             record, baseline=baseline, winner=winner, rounds=_rounds(record, launches), attempts=attempts
         )
-        planned = plan.planned(attempts)
+        planned, error = plan.planned(attempts), None
         if not dry_run:
             where = _Where(ray_address, storage, other_machine)
-            _launch(where.prepare(store, name), store, where, planned, lambda c: c.ablate(plan), yes=yes)
+            error = _launch(where.prepare(store, name), store, where, planned, lambda c: c.ablate(plan), yes=yes)
         found = plan.result(store.attempts(name))
         proof_view.print_ablation(record, found, planned if dry_run else None, as_json=as_json)
+    if error is not None:
+        raise error
 
 
 def compare(name: _NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
@@ -189,8 +198,15 @@ def _launch(
     work: Callable[[Coordinator], StudyEnd],
     *,
     yes: bool,
-) -> None:
-    """Show the plan, ask, launch one at a time under the live view; what was measured is kept when this raises."""
+) -> TunerError | None:
+    """Show the plan, ask, and launch one at a time under the live view.
+
+    Returns:
+        Why it ended early; to be raised once what was found so far is told.
+
+    Raises:
+        Stopped: the answer was no.
+    """
     from tuner.cli.live import watching
     from tuner.cli.logs import configure_logging
     from tuner.cli.planned_view import print_planned
@@ -198,7 +214,7 @@ def _launch(
 
     print_planned(prepared.record, planned, console(), will=True)
     if not planned.launches:
-        return
+        return None
     ask("Start?", yes=yes)
     configure_logging()
     with watching(prepared, planned.launches) as (view, stop):
@@ -212,7 +228,6 @@ def _launch(
             work=work,
         )
     console().print(f"{prepared.record.name}: {end.reason}", style="bold", markup=False)
-    if end.error is not None:
-        raise end.error
-    if stop.urgency:
-        raise Stopped("stopped; every finished launch is kept", hint="the same command goes on")
+    if end.error is None and stop.urgency:
+        return Stopped("stopped; every finished launch is kept", hint="the same command goes on")
+    return end.error
