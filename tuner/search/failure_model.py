@@ -37,6 +37,9 @@ _MEMORY = frozenset(
     {FailureClass.OOM_WEIGHTS, FailureClass.OOM_GRAPH, FailureClass.OOM_RUNTIME, FailureClass.KV_TOO_SMALL}
 )
 
+_HOPELESS = 0.9
+"""A candidate that fails with more than this probability, by more than one witness, is barred."""
+
 _GROWTH_LIMIT = np.exp(30.0)
 _ALIKE = 0.7
 """Launches that differ in this many knobs count 1/e as much as equal ones."""
@@ -98,6 +101,15 @@ class Risk:
     chance: Array
     seconds: Array
     witnesses: Array
+
+    def barred(self, launch_seconds: float) -> Mask:
+        """Which points more than one failure speaks against, and fail almost surely or waste more than a launch takes.
+
+        Args:
+            launch_seconds: how long a launch takes that works.
+        """
+        hopeless = (self.chance > _HOPELESS) | (self.chance * self.seconds > launch_seconds)
+        return np.asarray(hopeless & (self.witnesses > 1))
 
 
 class FailureModel:

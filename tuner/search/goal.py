@@ -17,9 +17,6 @@ from tuner.search.beliefs import Beliefs
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
 
-_HOPELESS = 0.9
-"""A candidate that fails with more than this probability, by more than one witness, comes last."""
-
 _NO_GAIN = 1e-9
 _RUNG = 0.02
 """A launched point starts a new rung only when its chance is higher by this much."""
@@ -123,9 +120,7 @@ class Goal:
         success = self._beliefs.costs.success
         seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
         worth: Array = gain * (1 - risk.chance) / seconds
-        hopeless = (risk.chance > _HOPELESS) | (risk.chance * risk.seconds > success)
-        barred = hopeless & (risk.witnesses > 1)
-        return np.where(barred, worth - _LAST, worth)
+        return np.where(risk.barred(success), worth - _LAST, worth)
 
     def _lead_gain(self, mean: Array, sd: Array, kept: Array) -> Array:
         """Expected gain over the best launched point that keeps the floors, whichever that is.

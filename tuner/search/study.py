@@ -48,14 +48,14 @@ from tuner.search.history import History
 from tuner.search.insight import axis_effects, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
-from tuner.search.pool import any_unseen
 from tuner.search.proposer import Choice
 from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
+from tuner.search.screening import Screening
 from tuner.search.storage import Patience, at_once, storage_at, study_in
 
 _MAX_REPEATED_ASKS = 20
-"""So often a sampler may come up with a repeated or forbidden candidate before a random new one takes its place."""
+"""So often a sampler may come up with what is not worth a launch before a random new candidate takes its place."""
 
 _PURPOSE = "purpose"
 _SKIPPED = "skipped"
@@ -221,15 +221,12 @@ class Search:
             if proposal is not None:
                 return proposal
         rng = np.random.default_rng([self._seed, len(self._trials())])
-        lattice = self._notebook.lattices[engine]
-        point = any_unseen(lattice, self._history(engine).seen(), rng)
-        if point is None:
-            raise SpaceExhausted
-        self._queue(lattice.decode(point), Purpose.SEARCH, "at random: the sampler had nothing new")
+        candidate = self._notebook.lattices[engine].decode(self._screening(engine).at_random(rng))
+        self._queue(candidate, Purpose.SEARCH, "at random: the sampler had nothing new")
         return self._from_queue(self._study.ask())
 
     def _ask_sampler(self, engine: str) -> Proposal | None:
-        """One proposal of the sampler, or None when it was no new allowed candidate."""
+        """One proposal of the sampler, or None when it is not worth a launch: it is told so, and nothing counts."""
         sampler, lattice = self._study.sampler, self._notebook.lattices[engine]
         if len(self._notebook.lattices) > 1:
             self._study.enqueue_trial({ENGINE: engine})
@@ -240,14 +237,12 @@ class Search:
             self._study.tell(trial, state=TrialState.FAIL)
             raise
         choice = sampler.choices.get(trial.number) if isinstance(sampler, TunerSampler) else None
-        if not lattice.allowed(point[None])[0]:
-            trial.set_constraint(LAUNCH, 1.0)
-            trial.set_user_attr(_SKIPPED, "breaks a rule of the space")
-            self._study.tell(trial, state=TrialState.PRUNED)
-            return None
-        if choice is None and point.tobytes() in self._history(engine).seen():
-            trial.set_user_attr(_SKIPPED, "proposed before")
-            self._study.tell(trial, state=TrialState.FAIL)
+        objection = self._screening(engine).objection(point) if choice is None else None
+        if objection is not None:
+            if objection.infeasible:
+                trial.set_constraint(LAUNCH, 1.0)
+            trial.set_user_attr(_SKIPPED, objection.reason)
+            self._study.tell(trial, state=TrialState.PRUNED if objection.infeasible else TrialState.FAIL)
             return None
         why = f"proposed by the sampler {type(sampler).__name__}" if choice is None else choice.why
         candidate = lattice.decode(point)
@@ -374,6 +369,9 @@ class Search:
         if len(history.successes) < MIN_SUCCESSES:
             return None
         return Beliefs(self._notebook.lattices[engine], history, fits=self._fits[engine])
+
+    def _screening(self, engine: str) -> Screening:
+        return Screening(self._notebook.lattices[engine], self._history(engine))
 
     def _history(self, engine: str) -> History:
         return self._notebook.history(self._trials(), engine)
