@@ -14,23 +14,12 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.proof import AblationKind, Finding
 from tuner.domain.study import AttemptRecord, AttemptState, StudyState
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
-from tuner.store import Store, open_store
+from tuner.store import Store
 from tuner.study.confirm import ConfirmAgenda, confirmation_of
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.extent import Extent, automatic_extent
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
-
-
-@pytest.fixture
-def store(sqlite_url: str) -> Iterator[Store]:
-    with open_store(sqlite_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(store: Store, sqlite_url: str, tmp_path: Path) -> World:
-    return World(store, sqlite_url, tmp_path / "runs", toy_space())
 
 
 @pytest.fixture(scope="module")

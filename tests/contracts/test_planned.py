@@ -13,21 +13,9 @@ from tuner.domain.front import Standing
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.export.standings import front_of
-from tuner.store import Store, open_store
 from tuner.study.confirm import ConfirmAgenda, confirmation_of
 from tuner.study.extent import Extent
 from tuner.study.planned import Planned
-
-
-@pytest.fixture
-def store(sqlite_url: str) -> Iterator[Store]:
-    with open_store(sqlite_url) as opened:
-        yield opened
-
-
-@pytest.fixture
-def world(store: Store, sqlite_url: str, tmp_path: Path) -> World:
-    return World(store, sqlite_url, tmp_path / "runs", toy_space())
 
 
 @pytest.fixture(scope="module")

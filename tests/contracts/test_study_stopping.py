@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,12 +55,6 @@ def like_a_worker(request: TrialRequest) -> Outcome:
     if beaten(levels, request.cutoffs) is None:
         levels = measured({1: alone, 16: loaded}).levels
     return judged(levels, planned=2, cutoffs=request.cutoffs, simulated=True)
-
-
-@pytest.fixture
-def store(sqlite_url: str) -> Iterator[Store]:
-    with open_store(sqlite_url) as opened:
-        yield opened
 
 
 def world(store: Store, url: str, root: Path, space: Space, sampler: str = "tuner") -> World:

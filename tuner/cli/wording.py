@@ -50,19 +50,7 @@ def loads_in_words(levels: Sequence[int], rates: Sequence[float]) -> str:
 
 def measurement_document(row: Measurement | None) -> dict[str, Any] | None:
     """A measurement as every JSON document has it; `low` and `high` are the 95 % interval or null."""
-    if row is None:
-        return None
-    return {
-        "metric": row.metric.value,
-        "unit": row.metric.unit,
-        **row.load.document,
-        "center": row.center,
-        "low": row.low,
-        "high": row.high,
-        "spread_kind": row.spread_kind.value,
-        "repeats": list(row.repeats),
-        "samples": row.samples,
-    }
+    return None if row is None else {**row.document, "repeats": list(row.repeats)}
 
 
 def level_document(level: LevelResult) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from tuner.domain.load import LoadPoint
 
@@ -131,6 +132,20 @@ class Measurement:
     def at(self) -> MetricAt:
         """What was measured, and where."""
         return MetricAt(self.metric, self.load)
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As every JSON document, CSV and parquet table has it; the repeats are told by each in its own way."""
+        return {
+            "metric": self.metric.value,
+            "unit": self.metric.unit,
+            **self.load.document,
+            "center": self.center,
+            "low": self.low,
+            "high": self.high,
+            "spread_kind": self.spread_kind.value,
+            "samples": self.samples,
+        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,20 +46,7 @@ def rows(levels: Sequence[LevelResult]) -> list[dict[str, object]]:
         }
         if not level.measurements:
             found.append({column: common.get(column) for column in COLUMNS})
-        for row in level.measurements:
-            found.append(
-                common
-                | {
-                    "metric": row.metric.value,
-                    "unit": row.metric.unit,
-                    "center": row.center,
-                    "low": row.low,
-                    "high": row.high,
-                    "spread_kind": row.spread_kind.value,
-                    "repeats": len(row.repeats),
-                    "samples": row.samples,
-                }
-            )
+        found += [{**common, **row.document, "repeats": len(row.repeats)} for row in level.measurements]
     return found
 
 

@@ -148,21 +148,15 @@ def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
                     "fingerprint": attempt.candidate.fingerprint,
                     "simulated": outcome.simulated if isinstance(outcome, Measured) else False,
                     "started_at": attempt.started_at,
-                    **level.load.document,
-                    "metric": row.metric.value,
-                    "unit": row.metric.unit,
-                    "center": row.center,
-                    "low": row.low,
-                    "high": row.high,
-                    "spread_kind": row.spread_kind.value,
+                    **row.document,
                     "repeats": len(row.repeats),
-                    "samples": row.samples,
                     "warnings": " ".join(level.warnings),
                     **{f"knob {name}": _text(value) for name, value in attempt.candidate.values.items()},
                 }
                 for row in level.measurements
             ]
-    frame = pd.DataFrame(rows, columns=None if rows else list(COLUMNS))
+    settings = list(dict.fromkeys(name for row in rows for name in row if name not in COLUMNS))
+    frame = pd.DataFrame(rows, columns=[*COLUMNS, *settings])
     return frame.astype({"level": "Int64"})  # whole numbers, though rates have none
 
 
