@@ -15,10 +15,8 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.denied import BUILT_IN
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Metric
-from tuner.domain.outcome import Phase
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, study_name_fault
-from tuner.domain.trial import LaunchKind
+from tuner.domain.study import AttemptRecord, StudyRecord, study_name_fault
 from tuner.domain.values import counted
 from tuner.engines.catalogue import catalogues, usual_port
 from tuner.engines.plan import Place
@@ -30,17 +28,17 @@ from tuner.search.samplers import refuse_sampler
 from tuner.search.study import delete_search, open_search
 from tuner.spec import load_space, space_hash
 from tuner.store import Store, default_url, driver_url
-from tuner.store.owner import since_boot, this_process
+from tuner.store.owner import this_process
 from tuner.study.events import StudyEvent
 from tuner.study.given_files import refuse_unreadable
 from tuner.study.launches import LEASE_S, Means, StudyEnd
+from tuner.study.learned import learned_limits
 from tuner.study.loop import Coordinator
 from tuner.study.probing import FirstStep, probe_first, queue_best
 from tuner.study.stopping import StopSwitch
 from tuner.study.verdict import wanted_metrics
 from tuner.study.warmstart import WARM_START, hints_for
 from tuner.trial.assembly import EngineSetup, engine_setup
-from tuner.trial.deadlines import learn_limits
 from tuner.trial.denyfiles import host_deny_list
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.sweep import sweep
@@ -281,20 +279,6 @@ class RunOptions:
     ray_address: str | None = None
     parallel: int = 1
     warm: bool = False
-
-
-def learned_limits(attempts: list[AttemptRecord]) -> Mapping[LaunchKind, Mapping[Phase, float]]:
-    """Seconds per phase for the next launch, by its kind, learned from the launches that were measured.
-
-    Only launches since this machine was started say how long the next one may take: a machine that begins with empty
-    caches reads and compiles everything anew.
-    """
-    owners = set(filter(since_boot, {a.lease_owner for a in attempts}))
-    known = [a for a in attempts if a.state is AttemptState.MEASURED and a.lease_owner in owners]
-    return {
-        kind: learn_limits([a.report.phase_seconds for a in known if a.report is not None and a.was_launched(kind)])
-        for kind in LaunchKind
-    }
 
 
 def start_study(

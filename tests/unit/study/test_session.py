@@ -15,7 +15,8 @@ from tuner.domain.trial import LaunchKind
 from tuner.errors import MachineUnfit, SpecError, UserError
 from tuner.store import driver_url, open_store
 from tuner.store.owner import this_process
-from tuner.study.session import RunOptions, StartOptions, learned_limits, prepare_start, runs_root, start_study
+from tuner.study.learned import learned_limits
+from tuner.study.session import RunOptions, StartOptions, prepare_start, runs_root, start_study
 from tuner.study.stopping import StopSwitch
 
 SPACE = """\
