@@ -177,20 +177,20 @@ class FlagCatalogue:
         Both engines use argparse with abbreviations: a beginning that fits one flag only is that flag.
         """
         exact = self._exactly(name)
-        found = [] if exact is not None else self._beginning_with(name)
-        return found[0] if len(found) == 1 else exact
+        found = {} if exact is not None else self._beginning_with(name)
+        return self.flags[next(iter(found))] if len(found) == 1 else exact
 
     def abbreviation(self, name: str) -> str | None:
         """What is wrong with a spelling that is only the beginning of flags, and what to write; None for any other.
 
         An engine's parser takes a beginning that fits one flag; the next version may have a second such flag.
         """
-        found = [] if self._exactly(name) is not None else self._beginning_with(name)
+        found = {} if self._exactly(name) is not None else self._beginning_with(name)
         if not found:
             return None
+        shown = list(found.values())[:_SHOWN]
         if len(found) == 1:
-            return f"{name} is an abbreviation: write {found[0].name}"
-        shown = [spec.name for spec in found[:_SHOWN]]
+            return f"{name} is an abbreviation: write {shown[0]}"
         more = "" if len(found) <= _SHOWN else f" … ({len(found)} in all)"
         return f"{name} is an abbreviation of several flags: {', '.join(shown)}{more}"
 
@@ -203,10 +203,12 @@ class FlagCatalogue:
                 return toggle
         return None
 
-    def _beginning_with(self, name: str) -> list[FlagSpec]:
+    def _beginning_with(self, name: str) -> dict[str, str]:
+        """Canonical name of each flag with a spelling that begins so → the shortest of these spellings."""
         if not name.startswith("--") or name in self.removed:
-            return []
-        return list({spec.name: spec for known, spec in self.spellings.items() if known.startswith(name)}.values())
+            return {}
+        found = sorted((known for known in self.spellings if known.startswith(name)), key=len, reverse=True)
+        return {self.spellings[known].name: known for known in found}
 
     def negates(self, name: str) -> bool:
         """Whether a spelling turns a toggle off: its `--no-` form or one of its `off` spellings."""

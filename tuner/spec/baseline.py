@@ -194,7 +194,8 @@ class _Split:
             if text is not True and holds_secret(flag, str(text)):
                 self._error(flag, *secret_in_file(flag))
                 continue
-            if (short := self._catalogue.abbreviation(flag.partition(".")[0])) is not None:
+            if spec is None and (short := self._catalogue.abbreviation(flag)) is not None:
+                # The beginning of one flag alone is a command's own affair: SGLang's users write `--tp 8`.
                 self._error(flag, short)
                 continue
             if spec is None:

@@ -76,24 +76,38 @@ def test_what_it_does_not_take_is_an_error_at_its_place(tmp_path: Path, text: st
 
 
 @pytest.mark.parametrize(
-    ("text", "place"),
+    ("text", "place", "full"),
     [
-        ("engines: {vllm: {flags: {--max-num-seq: 64}}}", "flags.--max-num-seq"),
-        ("engines: {vllm: {knobs: {k: {values: [unset, 64], flag: --max-num-seq}}}}", "knobs.k.flag"),
-        (COMMAND.format(command="vllm serve m/m --max-num-seq 64"), "baseline.command"),
-        ("engines: {vllm: {flags: {--compilation-conf.mode: 3}}}", "flags.--compilation-conf.mode"),
+        ("engines: {vllm: {flags: {--max-num-seq: 64}}}", "flags.--max-num-seq", "--max-num-seqs"),
+        ("engines: {vllm: {knobs: {k: {values: [unset, 64], flag: --max-num-seq}}}}", "k.flag", "--max-num-seqs"),
+        ("engines: {vllm: {flags: {--compilation-conf.mode: 3}}}", "conf.mode", "--compilation-config"),
+        ("engines: {sglang: {flags: {--tp: 8}}}", "flags.--tp", "--tp-size"),
     ],
 )
-def test_an_abbreviated_flag_is_refused_with_its_full_spelling(tmp_path: Path, text: str, place: str) -> None:
+def test_an_abbreviated_flag_of_the_file_is_refused_with_the_spelling_that_it_begins(
+    tmp_path: Path, text: str, place: str, full: str
+) -> None:
     (found,) = problems(tmp_path, text)
     assert found.path.endswith(place)
-    assert "is an abbreviation: write --" in found.message
+    assert found.message.endswith(f"is an abbreviation: write {full}")
+
+
+@pytest.mark.parametrize(
+    "command", ["vllm serve m/m --max-num-seq 64", "python -m sglang.launch_server --model m/m --tp 2"]
+)
+def test_a_command_is_taken_as_it_is_while_its_engine_knows_what_is_meant(tmp_path: Path, command: str) -> None:
+    engine = "vllm" if "vllm" in command else "sglang"
+    assert problems(tmp_path, COMMAND.format(command=command).replace("vllm: {base", f"{engine}: {{base")) == ()
+    (found,) = problems(tmp_path, COMMAND.format(command="vllm serve m/m --max-num 64"))
+    assert found.message.startswith("--max-num is an abbreviation of several flags: ")
 
 
 def test_an_abbreviation_of_several_flags_names_them() -> None:
     catalogue = load_catalogue("vllm")
     said = catalogue.abbreviation("--max-num-b")
     assert said == "--max-num-b is an abbreviation: write --max-num-batched-tokens"
-    assert "--max-num-active-seqs, --max-num-batched-tokens, " in str(catalogue.abbreviation("--max-num"))
+    several = str(catalogue.abbreviation("--max-num"))
+    assert several.startswith("--max-num is an abbreviation of several flags: --max-num-")
+    assert several.endswith("(6 in all)")
     assert catalogue.abbreviation("--max-num-seqs") is None
     assert catalogue.abbreviation("--no-enable-prefix-caching") is None
