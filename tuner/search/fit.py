@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.linalg import cho_solve, cholesky, solve_triangular
+from scipy.linalg import cho_solve, cholesky
 from scipy.optimize import minimize
 
 from tuner.search.kernels import Array, Hyperparameters, Kernel
@@ -63,7 +63,6 @@ def fit(kernel: Kernel, data: Data) -> Fit:
     best, least = Fit(Hyperparameters.unpack(start), Scale.of(data.values, 0.0)), np.inf
     for bend in bends_for(data.values):
         scale = Scale.of(data.values, bend)
-        scale = scale.resized(_amplitude(kernel, data, scale))
         found, loss = _most_probable(kernel, data, scale, start)
         loss += scale.penalty(data.values)
         if np.isfinite(loss):
@@ -71,20 +70,6 @@ def fit(kernel: Kernel, data: Data) -> Fit:
             if loss < least:
                 best, least = Fit(Hyperparameters.unpack(found), scale), loss
     return best
-
-
-def _amplitude(kernel: Kernel, data: Data, scale: Scale) -> float:
-    """How many times as much the data vary as the priors' centres expect of these very points.
-
-    It is the maximum-likelihood estimate of a factor common to all standard deviations (of a process' variance: Jones,
-    Schonlau & Welch 1998). The spread of the data alone will not do as a unit of effects, since it depends on where was
-    launched: points that each change one knob show one effect at a time, so effects are much larger than their spread.
-    """
-    centers = Hyperparameters.unpack(_priors(kernel)[0])
-    k = kernel.between(centers, data.hot, data.hot)
-    k[np.diag_indices(len(k))] += Fit(centers, scale).variances(data)
-    whitened = solve_triangular(cholesky(k, lower=True), scale.scaled(data.values), lower=True)
-    return float(np.sqrt(np.mean(whitened**2)))
 
 
 def _most_probable(kernel: Kernel, data: Data, scale: Scale, start: Array) -> tuple[Array, float]:
@@ -119,7 +104,7 @@ def _most_probable(kernel: Kernel, data: Data, scale: Scale, start: Array) -> tu
 
 
 def _priors(kernel: Kernel) -> tuple[Array, Array]:
-    """Centres and widths of normal priors on the log hyperparameters, variances in units of the data's amplitude."""
+    """Centres and widths of normal priors on the log hyperparameters, for data of unit variance."""
     d = kernel.dimensions
     alike = np.where(kernel.categorical, np.log(3.0), np.log(4.0))
     middle = Hyperparameters(
@@ -130,5 +115,5 @@ def _priors(kernel: Kernel) -> tuple[Array, Array]:
         noise=float(np.log(0.01)),
         doubt=float(np.log(0.05)),
     )
-    width = Hyperparameters(np.full(d, 1.0), np.full(d, 0.8), np.full(d, 1.5), joint=1.0, noise=1.0, doubt=1.5)
+    width = Hyperparameters(np.full(d, 1.5), np.full(d, 0.8), np.full(d, 1.5), joint=1.0, noise=1.0, doubt=1.5)
     return middle.pack(), width.pack()

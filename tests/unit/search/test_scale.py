@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from support.search_spaces import additive, lattice
@@ -38,27 +36,6 @@ def test_values_that_hardly_vary_are_not_blown_up() -> None:
 def test_values_of_very_different_size_stay_on_the_log_scale() -> None:
     assert bends_for(np.array([0.0, 1.0])) == BENDS
     assert bends_for(np.array([-10.0, 10.0])) == (0.0,)
-
-
-def one_at_a_time(count: int, rng: np.random.Generator) -> np.ndarray:
-    points = np.repeat(GRID.baseline[None], count, axis=0)
-    for row, axis in zip(points, itertools.cycle(range(GRID.dimensions)), strict=False):
-        row[axis] = rng.integers(GRID.sizes[axis])
-    return GRID.canonical(points)
-
-
-def test_effects_seem_hardly_smaller_for_being_launched_one_at_a_time() -> None:
-    spreads, sizes = [], []
-    for seed in range(6):
-        truth, rng = additive(GRID, seed), np.random.default_rng(seed)
-        for points in (one_at_a_time(30, rng), random_points(GRID, 30, rng)):
-            logs = np.array([truth(point)[0] for point in points])
-            spreads.append(logs.std())
-            sizes.append(fit(KERNEL, data_of(KERNEL, points, logs)).scale.size)
-    single, mixed = np.log(spreads).reshape(6, 2).mean(axis=0)
-    assert mixed - single > 0.3, "together, knobs move the data more than one at a time"
-    single, mixed = np.log(sizes).reshape(6, 2).mean(axis=0)
-    assert abs(mixed - single) < 0.15
 
 
 def parts(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
