@@ -15,6 +15,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import sqlite3
 import subprocess
 import sys
@@ -30,7 +31,6 @@ DONE = "done.json"
 STEPS = "steps.jsonl"
 _PICKS = ("single-stream", "throughput")
 _LOG_LIMIT = 2_000_000
-_PORT = 18790
 _SERVER_START_S = 400.0
 _SERIES_S = 7200.0
 STEPS_IN_ORDER = ("machine", "model", "probe", "study", "confirm", "ablate", "knobs", "report", "export")
@@ -51,7 +51,14 @@ class Run:
         with (self.work / f"{name}{suffix}").open("wb") as out, (self.work / f"{name}.log").open("wb") as log:
             try:
                 code = subprocess.run(
-                    command, stdout=out, stderr=log, env=self._env, timeout=timeout_s, cwd=ROOT, check=False
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=log,
+                    env=self._env,
+                    timeout=timeout_s,
+                    cwd=ROOT,
+                    check=False,
                 ).returncode
             except (OSError, subprocess.TimeoutExpired) as error:
                 log.write(f"{error}\n".encode())
@@ -112,7 +119,7 @@ class Run:
         self._of_study("ablate", "ablate", *trial, *self._rounds(), timeout_s=_SERIES_S)
 
     def _rounds(self) -> list[str]:
-        return ["--launches", str(self.options.launches)]
+        return ["--launches", str(self.options.launches), "--yes"]
 
     def _of_study(self, name: str, verb: str, *arguments: str, timeout_s: float) -> None:
         """A step that launches for the study that is there."""
@@ -148,14 +155,15 @@ class Run:
             f"export-{pick}", "export", self.options.name, "--pick", pick, "-o", str(script), suffix=".out"
         ):
             return
-        url = f"http://127.0.0.1:{_PORT}"
+        port = _free_port()
+        url = f"http://127.0.0.1:{port}"
         began = time.time()
         with (self.work / f"exported-{pick}.server.log").open("wb") as log:
             server = subprocess.Popen(
                 ["bash", str(script)],
                 stdout=log,
                 stderr=log,
-                env={**self._env, "PORT": str(_PORT)},
+                env={**self._env, "PORT": str(port)},
                 start_new_session=True,
             )
         try:
@@ -205,6 +213,13 @@ def _shortened(path: Path) -> bytes:
     if len(data) <= _LOG_LIMIT:
         return data
     return data[: _LOG_LIMIT // 2] + b"\n[...]\n" + data[-_LOG_LIMIT // 2 :]
+
+
+def _free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
 
 
 def _wait_for_token(url: str, server: subprocess.Popen[bytes]) -> bool:

@@ -1,0 +1,73 @@
+"""The script of the GPU run, from study to the exported server measured again, on the simulated engine."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run of a small, quick study."""
+    folder = tmp_path_factory.mktemp("gpu-run")
+    space = (ROOT / "search_spaces" / "quickstart.yaml").read_text()
+    space = space.replace("--time-scale: 30", "--time-scale: 100").replace("levels: [1, 32]", "levels: [1, 8]")
+    (folder / "space.yaml").write_text(space.replace("confirm_launches: 2", "confirm_launches: 0"))
+    work = folder / "work"
+    run(work, "--space", str(folder / "space.yaml"), "--trials", "5", "--steps", "study,confirm,report,export")
+    return work
+
+
+def run(work: Path, *options: str) -> None:
+    """`run.py` as a user would call it, with this interpreter's `tuner`."""
+    given = ["--engine", "simulated", "--model", str(work), "--launches", "2"]
+    command = [sys.executable, str(ROOT / "tools" / "gpu_run" / "run.py"), "--work", str(work), *given, *options]
+    program = Path(sys.executable).with_name("tuner")
+    subprocess.run([*command, "--tuner", str(program)], check=True, timeout=300, capture_output=True)
+
+
+def steps_of(work: Path) -> dict[str, int]:
+    """Step → exit code."""
+    return {
+        step["step"]: step["exit_code"] for step in map(json.loads, (work / "steps.jsonl").read_text().splitlines())
+    }
+
+
+def test_every_step_ends_well(work: Path) -> None:
+    steps = steps_of(work)
+    assert {name for name, code in steps.items() if code} == set()
+    assert {"study", "confirm", "report", "export-single-stream", "bench-single-stream", "bench-throughput"} <= set(
+        steps
+    )
+
+
+def test_the_confirmation_asks_nobody_and_launches_as_often_as_was_said(work: Path) -> None:
+    assert {arm["launches"] for arm in json.loads((work / "confirm.json").read_text())["arms"]} == {2}
+
+
+def test_the_exported_server_was_measured_at_the_runs_loads(work: Path) -> None:
+    measured = json.loads((work / "bench-single-stream.json").read_text())
+    assert [level["level"] for level in measured["levels"]] == [1, 32, 128]
+    assert measured["simulated"] is True
+
+
+def test_a_run_on_a_study_that_is_there_goes_on_with_it(work: Path) -> None:
+    run(work, "--trials", "10", "--steps", "study")
+    trials = json.loads((work / "study.json").read_text())["trials"]
+    assert trials > 5
+
+
+def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Path) -> None:
+    run(work, "--collect", str(tmp_path))
+    with tarfile.open(tmp_path / "gpu-run.tar.gz") as archive:
+        names = archive.getnames()
+    assert {"gpu-run/study.db", "gpu-run/confirm.json", "gpu-run/export-single-stream.sh"} <= set(names)
