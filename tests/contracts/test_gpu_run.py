@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tuner.domain.trial import Purpose
+from tuner.store import open_store
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.slow
@@ -61,9 +64,11 @@ def test_the_exported_server_was_measured_at_the_runs_loads(work: Path) -> None:
 
 
 def test_a_run_on_a_study_that_is_there_goes_on_with_it(work: Path) -> None:
-    run(work, "--trials", "10", "--steps", "study")
-    trials = json.loads((work / "study.json").read_text())["trials"]
-    assert trials > 5
+    with open_store(f"sqlite:///{work}/study.db") as store:
+        before = store.attempts("gpu")
+        run(work, "--trials", str(len(before) + 1), "--steps", "study")
+        added = store.attempts("gpu")[len(before) :]
+    assert [attempt.purpose for attempt in added] == [Purpose.SEARCH]
 
 
 def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Path) -> None:
@@ -71,3 +76,4 @@ def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Pa
     with tarfile.open(tmp_path / "gpu-run.tar.gz") as archive:
         names = archive.getnames()
     assert {"gpu-run/study.db", "gpu-run/confirm.json", "gpu-run/export-single-stream.sh"} <= set(names)
+    assert {"gpu-run/runs/gpu/trial-0000/attempt-1/server.log"} <= set(names)

@@ -124,9 +124,9 @@ wait_for_end() {
   local deadline=$((SECONDS + $1))
   until [[ -e $work/done.json ]] || ((SECONDS >= deadline)); do sleep 2; done
   cat "$work/run.out"
-  "$base/tuner/bin/tuner" study trials gpu --storage "sqlite:///$work/study.db" || true
+  "$base/tuner/bin/tuner" study trials "$(cat "$work/name")" --storage "sqlite:///$work/study.db" || true
   tail -n 5 "$work/study.log" || true
-  tail -n 12 "$(find "$work/runs" -name server.log -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)" || true
+  tail -n 12 "$(find "$work/runs" "$base/checkout/runs" -name server.log -printf '%T@ %p\n' | sort -n | tail -1 | cut -d' ' -f2-)" || true
   nvidia-smi --query-gpu=index,memory.used,utilization.gpu,clocks.sm,temperature.gpu --format=csv,noheader || true
 }
 

@@ -182,13 +182,12 @@ class Run:
         target.mkdir(parents=True, exist_ok=True)
         if not (self.work / DONE).is_file():
             self.report()
-        chosen = [
-            path for path in sorted(self.work.iterdir()) if path.is_file() and not path.name.startswith("study.db")
-        ]
-        chosen += self._logs()
+        chosen = {path.relative_to(self.work): path for path in self.work.iterdir() if path.is_file()}
         staging = target / "gpu-run"
-        for path in chosen:
-            copy = staging / path.relative_to(self.work)
+        for name, path in (chosen | self._of_launches()).items():
+            if name.name.startswith("study.db"):
+                continue
+            copy = staging / name
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(_shortened(path))
         with (
@@ -199,13 +198,17 @@ class Run:
         shutil.make_archive(str(target / "gpu-run"), "gztar", root_dir=target, base_dir="gpu-run")
         shutil.rmtree(staging)
 
-    def _logs(self) -> list[Path]:
-        """Of every launch the plan and the script; of the first, the last and each failed one the log too."""
-        launches = sorted(path.parent for path in (self.work / "runs").rglob("plan.json"))
-        small = [found for folder in launches for found in folder.glob("*.json")]
-        small += [folder / "launch.sh" for folder in launches]
-        logs = [folder / "server.log" for folder in launches]
-        return [path for path in small + logs if path.is_file() and path.stat().st_size < _LOG_LIMIT]
+    def _of_launches(self) -> dict[Path, Path]:
+        """Name in the archive → file: documents, script and log of every launch.
+
+        They lie in the work folder; those of a study that was begun with a relative folder lie where it was begun.
+        """
+        base = self.work if (self.work / "runs").is_dir() else ROOT
+        folders = [plan.parent for plan in (base / "runs" / self.options.name).rglob("plan.json")]
+        files = [
+            path for folder in folders for path in (*folder.glob("*.json"), folder / "launch.sh", folder / "server.log")
+        ]
+        return {path.relative_to(base): path for path in files if path.is_file() and path.stat().st_size < _LOG_LIMIT}
 
 
 def _shortened(path: Path) -> bytes:
@@ -315,6 +318,7 @@ def main() -> None:
         return
     (options.work / DONE).unlink(missing_ok=True)
     (options.work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
+    (options.work / "name").write_text(f"{options.name}\n", encoding="utf-8")
     run.all()
 
 

@@ -338,8 +338,9 @@ class AblateAgenda:
         self._rotation = Rotation(search, Purpose.ABLATE, seed)
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
-        """See `tuner.study.launches.Agenda.next`."""
-        return self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
+        """See `tuner.study.launches.Agenda.next`; the reason becomes the study's, so it says what of it has ended."""
+        found = self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
+        return Done(f"ablation: {found.reason}") if isinstance(found, Done) else found
 
 
 def taken_apart(attempts: Sequence[AttemptRecord], baselines: Mapping[str, Candidate]) -> Candidate | None:

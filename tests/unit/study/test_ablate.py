@@ -14,7 +14,8 @@ from tuner.domain.proof import Ablation, AblationKind, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
-from tuner.study.ablate import AblationPlan, taken_apart
+from tuner.search.study import open_search
+from tuner.study.ablate import AblateAgenda, AblationPlan, taken_apart
 from tuner.study.launches import Done
 
 KNOBS = ("steps", "quiet", "inert")
@@ -149,6 +150,15 @@ def test_nothing_shown_is_told_apart_from_nothing_there(truth: Truth, reason: st
     result = plan.result(found)
     assert result.minimal == BASELINE
     assert result.is_undecided is undecided
+
+
+def test_a_study_that_ends_with_an_ablation_says_that_it_is_the_ablation_that_ended() -> None:
+    found = launches(lambda on: (1.0, 1.0), winner=config("steps", "quiet"), rounds=2)
+    plan = plan_of(found, config("steps", "quiet"), SPACE, 2)
+    search = open_search(SPACE, storage_url=None, study_name="hand", baselines={"simulated": BASELINE}, seed=1)
+    assert AblateAgenda(plan, search=search, seed=1).next(found, ()) == Done(
+        "ablation: no setting alone has a measurable effect"
+    )
 
 
 def test_a_loss_that_one_of_two_objectives_shows_by_chance_restores_nothing() -> None:
