@@ -159,23 +159,58 @@ def test_more_gpus_than_there_are_is_refused(executor: RayExecutor) -> None:
         RayExecutor(gpus=64)
 
 
-def test_a_ray_that_was_started_here_leaves_no_files_and_touches_no_other_session() -> None:
-    # Short, as the sockets in it need; a process of its own, since Ray is one per process.
+START_AND_CLOSE = """
+from tuner.execution.ray import RayExecutor
+executor = RayExecutor(gpus=0)
+print(executor._session, executor._session.is_dir())
+executor.close()
+"""
+"""A process of its own, since Ray is one per process."""
+
+
+@pytest.fixture
+def temporary() -> Iterator[Path]:
+    """A folder whose name is as short as the sockets in it need."""
     with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder:
-        other = Path(folder, "ray", "session_2026-01-01_00-00-00_000000_1")
-        other.mkdir(parents=True)
-        (other / "kept.log").touch()
-        program = (
-            "from tuner.execution.ray import RayExecutor\n"
-            "executor = RayExecutor(gpus=0)\n"
-            "print(executor._session, executor._session.is_dir())\n"
-            "executor.close()\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**os.environ, "TMPDIR": folder}, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
-        )  # fmt: skip
-        session, was_there = done.stdout.split()
-        assert (Path(session).parent, was_there) == (other.parent, "True")
-        assert sorted(other.parent.iterdir()) == [other]
-        assert (other / "kept.log").exists()
+        yield Path(folder)
+
+
+def session_of_own(temporary: Path) -> Path:
+    """The folder of the Ray that an executor started and ended."""
+    done = subprocess.run(
+        [sys.executable, "-c", START_AND_CLOSE],
+        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    session, was_there = done.stdout.split()
+    assert was_there == "True"
+    return Path(session)
+
+
+def test_a_ray_that_was_started_here_leaves_no_files_and_touches_no_other_session(temporary: Path) -> None:
+    other = temporary / "ray" / "session_2026-01-01_00-00-00_000000_1"
+    other.mkdir(parents=True)
+    (other / "kept.log").touch()
+    assert session_of_own(temporary).parent == other.parent
+    assert sorted(other.parent.iterdir()) == [other]
+    assert (other / "kept.log").exists()
+
+
+def test_a_cluster_that_runs_on_this_machine_is_neither_joined_nor_touched(temporary: Path) -> None:
+    command = ["ray", "start", "--head", "--block", "--port", "0", "--num-cpus", "1", "--include-dashboard", "false"]
+    cluster = subprocess.Popen(
+        [Path(sys.executable).with_name(command[0]), *command[1:], "--disable-usage-stats"],
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    try:
+        known = temporary / "ray" / "ray_current_cluster"
+        deadline = time.monotonic() + PATIENCE_S
+        while not known.exists() and time.monotonic() < deadline:
+            time.sleep(0.2)
+        theirs = (temporary / "ray" / "session_latest").resolve()
+        assert session_of_own(temporary) != theirs
+        assert cluster.poll() is None
+        assert (theirs / "logs").is_dir()
+    finally:
+        os.killpg(cluster.pid, signal.SIGTERM)
+        cluster.wait(PATIENCE_S)

@@ -194,9 +194,15 @@ class RayExecutor:
         for tries_left in reversed(range(_START_TRIES if address is None else 1)):
             try:
                 if address is None:
-                    # A tuner that runs inside a Ray job must not join that cluster by accident.
+                    # Never a cluster that is there by accident: that of a Ray job (RAY_ADDRESS), or of a `ray start`.
                     os.environ.pop("RAY_ADDRESS", None)
-                    own = ray.init(num_gpus=local_gpus, include_dashboard=False, _node_ip_address="127.0.0.1", **quiet)
+                    own = ray.init(
+                        "local",
+                        num_gpus=local_gpus,
+                        include_dashboard=False,
+                        _node_ip_address="127.0.0.1",
+                        **quiet,
+                    )
                     self._session = Path(own.address_info["session_dir"])
                 else:
                     ray.init(address=address, **quiet)
