@@ -20,13 +20,14 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of a small, quick study."""
+    """A finished run of a small, quick study; what comes after it finds the study's name in the folder."""
     folder = tmp_path_factory.mktemp("gpu-run")
     space = (ROOT / "search_spaces" / "quickstart.yaml").read_text()
     space = space.replace("--time-scale: 30", "--time-scale: 100").replace("levels: [1, 32]", "levels: [1, 8]")
     (folder / "space.yaml").write_text(space.replace("confirm_launches: 2", "confirm_launches: 0"))
     work = folder / "work"
-    run(work, "--space", str(folder / "space.yaml"), "--trials", "5", "--steps", "study,confirm,report,export")
+    asked = ["--name", "night", "--space", str(folder / "space.yaml"), "--trials", "5"]
+    run(work, *asked, "--steps", "study,confirm,report,export")
     return work
 
 
@@ -65,9 +66,9 @@ def test_the_exported_server_was_measured_at_the_runs_loads(work: Path) -> None:
 
 def test_a_run_on_a_study_that_is_there_goes_on_with_it(work: Path) -> None:
     with open_store(f"sqlite:///{work}/study.db") as store:
-        before = store.attempts("gpu")
+        before = store.attempts("night")
         run(work, "--trials", str(len(before) + 1), "--steps", "study")
-        added = store.attempts("gpu")[len(before) :]
+        added = store.attempts("night")[len(before) :]
     assert [attempt.purpose for attempt in added] == [Purpose.SEARCH]
 
 
@@ -76,4 +77,4 @@ def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Pa
     with tarfile.open(tmp_path / "gpu-run.tar.gz") as archive:
         names = archive.getnames()
     assert {"gpu-run/study.db", "gpu-run/confirm.json", "gpu-run/export-single-stream.sh"} <= set(names)
-    assert {"gpu-run/runs/gpu/trial-0000/attempt-1/server.log"} <= set(names)
+    assert {"gpu-run/runs/night/trial-0000/attempt-1/server.log"} <= set(names)

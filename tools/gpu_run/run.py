@@ -28,6 +28,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 DONE = "done.json"
+NAME = "name"
 STEPS = "steps.jsonl"
 _PICKS = ("single-stream", "throughput")
 _LOG_LIMIT = 2_000_000
@@ -280,7 +281,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--work", type=_folder, default="runs/gpu", help="folder for everything that is made")
     parser.add_argument("--tuner", default="tuner", help="the program to call")
-    parser.add_argument("--name", default="gpu", help="of the study")
+    parser.add_argument("--name", help="of the study; default that of the work folder, else gpu")
     parser.add_argument("--space", default="h200-x2.yaml")
     parser.add_argument("--engine", default="vllm", help="which engine of the space")
     parser.add_argument("--gpus", type=int, help="GPUs per launch instead of the space's")
@@ -312,13 +313,15 @@ def _folder(text: str) -> Path:
 def main() -> None:
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
+    named = options.work / NAME
+    options.name = options.name or (named.read_text(encoding="utf-8").strip() if named.is_file() else "gpu")
     run = Run(options)
     if options.collect is not None:
         run.collect(options.collect)
         return
     (options.work / DONE).unlink(missing_ok=True)
     (options.work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
-    (options.work / "name").write_text(f"{options.name}\n", encoding="utf-8")
+    named.write_text(f"{options.name}\n", encoding="utf-8")
     run.all()
 
 
