@@ -204,12 +204,13 @@ def test_what_the_search_was_launching_when_it_was_killed_waits_for_a_resume(
     monkeypatch.setattr(other._search, "finalists", lambda *_: arms)
     monkeypatch.setattr(other._launches, "_notify", told.append)
     end = other.ablate(world.plan({"a": 2}, rounds=2)) if taken_apart else other.confirm(Extent(2, 2))
-    assert end.state is StudyState.FINISHED
+    assert end.state is world.store.study("toy").state is StudyState.STOPPED
+    assert end.reason.endswith(f"; left for `tuner study resume toy`: trial {interrupted.trial}")
     assert len(world.of(Purpose.SEARCH)) == 1
     said = f"trial {interrupted.trial} was interrupted and `tuner study resume toy` launches it again"
     assert [event.text for event in told if isinstance(event, Noted)] == [said]
 
-    world.coordinator().run()
+    assert world.coordinator().run().state is StudyState.FINISHED
     again = [a for a in world.of(Purpose.SEARCH) if a.trial == interrupted.trial]
     assert [a.state for a in again] == [AttemptState.ABANDONED, AttemptState.MEASURED]
 

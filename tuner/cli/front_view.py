@@ -164,7 +164,7 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
     attempts = store.attempts(name)
     front = front_of(record.space, attempts)
     found = confirmation(record, attempts)
-    cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
+    cautions = warnings_of(record.space, attempts, front, found)
     if as_json:
         print_json(front_document(record, front, cautions, found))
         return
@@ -203,7 +203,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     record, attempts = store.study(name), store.attempts(name)
     front = front_of(record.space, attempts)
     found = confirmation(record, attempts)
-    cautions = warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate)
+    cautions = warnings_of(record.space, attempts, front, found)
     script = write_default_export(store, record) if front.members else None
     if as_json:
         document = front_document(record, front, cautions, found)

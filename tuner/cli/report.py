@@ -93,7 +93,7 @@ def findings_of(store: Store, name: str) -> Findings:
     return Findings(
         study=record,
         attempts=attempts,
-        cautions=warnings_of(record.space, attempts, front, None if found is None else found.chosen.candidate),
+        cautions=warnings_of(record.space, attempts, front, found),
         confirmation=found,
         ablation=_ablation(record, attempts),
         probe=store.probe(name),

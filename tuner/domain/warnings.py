@@ -159,8 +159,8 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
         "search again with --no-warm, unless the baseline itself drifted meanwhile",
     ),
     WarningCode.TOO_FEW_LAUNCHES: (
-        "a configuration on the front was launched fewer than three times",
-        "take it for a candidate, not for proof: `tuner study confirm` launches it again",
+        "a configuration on the front was launched fewer than three times, and not confirmed",
+        "take it for a candidate, not for proof: `tuner study confirm --top N` launches the most promising again",
     ),
     WarningCode.INACTIVE_KNOB: (
         "a setting had no effect on the running server",

@@ -164,11 +164,14 @@ class Launches:
 
     # ---- what to launch
 
-    def recover(self, only: Purpose | None = None) -> None:
+    def recover(self, only: Purpose | None = None) -> tuple[int, ...]:
         """Bring an interrupted study to a consistent state: nothing told twice, nothing lost.
 
         Args:
             only: launch nothing again but what has this purpose; what else was interrupted waits for `study resume`.
+
+        Returns:
+            The trials that wait for it.
         """
         attempts = self._store.attempts(self._record.name)
         for attempt in attempts:
@@ -184,22 +187,30 @@ class Launches:
         for attempt in attempts:
             if attempt.state.finished and not attempt.told and attempt.trial not in pending:
                 self._store.mark_told(attempt.id)
-        for trial, proposal in pending.items():
-            self._resume_trial(proposal, launches.get(trial, []), only)
+        return tuple(
+            trial
+            for trial, proposal in pending.items()
+            if not self._resume_trial(proposal, launches.get(trial, []), only)
+        )
 
-    def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord], only: Purpose | None) -> None:
-        """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise."""
+    def _resume_trial(self, proposal: Proposal, launches: list[AttemptRecord], only: Purpose | None) -> bool:
+        """A proposal without verdict: told from its last launch if that decides, launched (again) otherwise.
+
+        Returns:
+            False where it has another purpose than `only`, and so was left as it is.
+        """
         last = launches[-1] if launches else None
         if proposal.purpose is Purpose.VERIFY or (last is None and proposal.purpose in _AGENDA_PURPOSES):
             self._search.abandon(proposal.trial)
-            return
+            return True
         proposal = replace(proposal, why="redone after an interruption", block=None if last is None else last.block)
         if last is not None and last.report is not None and not last.told:
             self._conclude(last, proposal, last.report)
-            return
+            return True
         if only is not None and proposal.purpose is not only:
-            return
+            return False
         self._hand.waiting.append(_Waiting(proposal, attempt=len(launches) + 1))
+        return True
 
     def _launch_due(self, agenda: Agenda) -> None:
         """Fill the free slots, retries first."""

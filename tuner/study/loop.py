@@ -89,14 +89,19 @@ class Coordinator:
             only: the purpose of the agendas' launches where they are to be all that is launched (see `recover`).
         """
         self._store.set_state(self._record.name, StudyState.RUNNING, "")
-        self._launches.recover(only)
+        waiting = self._launches.recover(only)
         reasons = []
         for agenda in agendas:
             end = self._launches.pursue(agenda)
             reasons.append(end.reason)
             if end.state is not StudyState.FINISHED:
                 break
-        end = replace(end, reason="; ".join(reasons) if end.state is StudyState.FINISHED else end.reason)
+        if end.state is StudyState.FINISHED:
+            end = replace(end, reason="; ".join(reasons))
+            if waiting:
+                left = ", ".join(f"trial {trial}" for trial in waiting)
+                reason = f"{end.reason}; left for `tuner study resume {self._record.name}`: {left}"
+                end = replace(end, state=StudyState.STOPPED, reason=reason)
         self._store.set_state(self._record.name, end.state, end.reason)
         return end
 

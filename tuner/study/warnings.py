@@ -11,6 +11,7 @@ from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
 from tuner.domain.machine import differences
 from tuner.domain.measurement import Measured
+from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.values import Value, counted, same, spell
@@ -26,6 +27,7 @@ from tuner.trial.statistics import drift
 
 _NOISY = 0.03
 _ENOUGH_LAUNCHES = 3
+_ENOUGH_ROUNDS = 2
 _BEYOND_CHANCE = 0.05
 _TREND_SIZE = 0.02
 _DIRTY_MIB = 1024
@@ -35,7 +37,7 @@ _FEW_VALUES = 2
 
 
 def warnings_of(
-    space: Space, attempts: Sequence[AttemptRecord], front: Front, chosen: Candidate | None = None
+    space: Space, attempts: Sequence[AttemptRecord], front: Front, confirmation: Confirmation | None = None
 ) -> tuple[Caution, ...]:
     """Every warning that the stored data give rise to, the gravest first.
 
@@ -43,8 +45,9 @@ def warnings_of(
         space: of the study.
         attempts: all of its launches.
         front: what they came to.
-        chosen: what a confirmation chose; without one, the front's default pick is the winner.
+        confirmation: of the study; without one, the front's default pick is the winner.
     """
+    chosen = None if confirmation is None else confirmation.chosen.candidate
     if chosen is None and front.members:
         chosen = front.pick(DEFAULT_PICK).candidate
     measured = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
@@ -54,7 +57,7 @@ def warnings_of(
         *_machine(measured),
         *_noise(space, measured),
         *warm_difference(space, measured),
-        *_few_launches(front),
+        *_few_launches(front, confirmation),
         *(() if chosen is None else _winner_at_edge(space, attempts, chosen)),
         *_inactive(attempts, front),
         *_levels(measured),
@@ -177,8 +180,16 @@ def _trend(points: Sequence[tuple[float, float]]) -> float | None:
     return found.relative
 
 
-def _few_launches(front: Front) -> Iterator[Caution]:
-    few = [s for s in front.members if s.values and min(v.launches for v in s.values) < _ENOUGH_LAUNCHES]
+def _few_launches(front: Front, confirmation: Confirmation | None) -> Iterator[Caution]:
+    """What was compared in rounds has intervals of its own that tell how much so few launches can show."""
+    arms = () if confirmation is None else confirmation.arms
+    compared = {arm.candidate.fingerprint for arm in arms if arm.launches >= _ENOUGH_ROUNDS}
+    few = [
+        standing
+        for standing in front.members
+        if min((value.launches for value in standing.values), default=_ENOUGH_LAUNCHES) < _ENOUGH_LAUNCHES
+        and standing.candidate.fingerprint not in compared
+    ]
     if few:
         detail = f"{len(few)} of {len(front.members)}"
         yield Caution(WarningCode.TOO_FEW_LAUNCHES, detail, tuple(s.trial for s in few))

@@ -15,6 +15,8 @@ from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 from tuner.domain.warnings import WarningCode
 from tuner.export.standings import front_of
+from tuner.study.confirm import confirmation_of
+from tuner.study.summary import baselines_of
 from tuner.study.warnings import warnings_of
 
 SPACE = Space.model_validate(
@@ -93,21 +95,44 @@ def test_a_lucky_single_launch_on_the_front_is_a_candidate_only() -> None:
     assert seen([*QUIET, launch(9, report(90.0), steps=3)]) == {WarningCode.TOO_FEW_LAUNCHES: "1 of 1"}
 
 
+def confirmed(first: int, rounds: int, values: dict[int, float], start: float = 60.0) -> list[AttemptRecord]:
+    """Rounds of a confirmation: the baseline and each number of steps with its speed."""
+    found = []
+    for block in range(rounds):
+        for place, (steps, value) in enumerate({2: start, **values}.items()):
+            trial = first + block * (len(values) + 1) + place
+            made = launch(trial, report(value + block / 100), steps=steps, purpose=Purpose.CONFIRM)
+            found.append(replace(made, block=block + 1))
+    return found
+
+
+@pytest.mark.parametrize(("rounds", "trials"), [(1, (10, 12)), (2, (10,))])
+def test_what_two_rounds_of_a_confirmation_compared_is_no_mere_candidate_any_more(
+    rounds: int, trials: tuple[int, ...]
+) -> None:
+    """One round compares nothing; what is on the front beside the finalist stays a candidate."""
+    beside = launch(10, report(80.0, 2500.0), steps=1)
+    attempts = [*QUIET, beside, *confirmed(11, rounds, {3: 90.0})]
+    found = confirmation_of(SPACE, attempts, baselines_of(attempts))
+    cautions = {c.code: c for c in warnings_of(SPACE, attempts, front_of(SPACE, attempts), found)}
+    assert cautions[WarningCode.TOO_FEW_LAUNCHES].detail == f"{len(trials)} of 2"
+    assert set(cautions[WarningCode.TOO_FEW_LAUNCHES].trials) == set(trials)
+
+
 def test_a_winner_at_the_end_of_its_range_asks_for_a_wider_one() -> None:
     winner = [launch(trial, report(90.0, 2500.0), steps=4) for trial in (9, 10, 11)]
     assert seen([*QUIET, *winner]) == {WarningCode.WINNER_AT_EDGE: "steps=4"}
 
 
 def test_the_winner_is_the_one_that_was_confirmed_where_there_is_one() -> None:
-    inner, edge = Candidate("simulated", {"steps": 3}), Candidate("simulated", {"steps": 4})
-    launches = [*QUIET, *(launch(number, report(90.0 + number / 100), steps=4) for number in range(4, 7))]
-    launches += [launch(number, report(80.0 + number / 100), steps=3) for number in range(7, 10)]
-    front = front_of(SPACE, launches)
-    told = {caution.code: caution for caution in warnings_of(SPACE, launches, front, edge)}
-    assert told[WarningCode.WINNER_AT_EDGE].trials == (4,)
-    for chosen in (inner, QUIET[0].candidate):
-        codes = {caution.code for caution in warnings_of(SPACE, launches, front, chosen)}
-        assert WarningCode.WINNER_AT_EDGE not in codes
+    searched = [*QUIET, *(launch(number, report(90.0 + number / 100), steps=4) for number in range(4, 7))]
+    searched += [launch(number, report(80.0 + number / 100), steps=3) for number in range(7, 10)]
+    for speeds, at_edge in (({4: 90.0}, True), ({3: 80.0}, False), ({3: 60.0}, False)):
+        launches = [*searched, *confirmed(10, 3, speeds)]
+        found = confirmation_of(SPACE, launches, baselines_of(launches))
+        told = {c.code: c for c in warnings_of(SPACE, launches, front_of(SPACE, launches), found)}
+        assert (WarningCode.WINNER_AT_EDGE in told) is at_edge
+        assert not at_edge or told[WarningCode.WINNER_AT_EDGE].trials == (4,)
 
 
 TWO = SPACE.model_copy(update={"engines": dict.fromkeys(("simulated", "vllm"), SPACE.engines["simulated"])})
