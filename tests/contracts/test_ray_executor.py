@@ -31,9 +31,13 @@ PATIENCE_S = 90.0
 
 @pytest.fixture(scope="module")
 def executor() -> Iterator[RayExecutor]:
-    found = RayExecutor(gpus=0, parallel=2)
-    yield found
-    found.close()
+    """Its Ray's files go with the tests: they are kept where a worker was killed."""
+    with tempfile.TemporaryDirectory(prefix="ray-", dir="/tmp") as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", folder)
+        found = RayExecutor(gpus=0, parallel=2)
+        patch.undo()
+        yield found
+        found.close()
 
 
 def request(run_dir: Path, trial: int, **flags: object) -> TrialRequest:
@@ -159,13 +163,21 @@ def test_more_gpus_than_there_are_is_refused(executor: RayExecutor) -> None:
         RayExecutor(gpus=64)
 
 
-START_AND_CLOSE = """
-from tuner.execution.ray import RayExecutor
-executor = RayExecutor(gpus=0)
-print(executor._session, executor._session.is_dir())
-executor.close()
-"""
-"""A process of its own, since Ray is one per process."""
+def in_a_process_of_its_own(temporary: Path, *work: str) -> subprocess.CompletedProcess[str]:
+    """Start an executor and work with it there, since Ray is one per process."""
+    program = [
+        "import os, signal",
+        "from tuner.execution.ray import RayExecutor",
+        "executor = RayExecutor(gpus=0)",
+        *work,
+    ]
+    return subprocess.run(
+        [sys.executable, "-c", "\n".join(program)],
+        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+
+
+START_AND_CLOSE = ("print(*executor._folder.path.glob('session_2*'))", "executor.close()")
 
 
 @pytest.fixture
@@ -177,21 +189,22 @@ def temporary() -> Iterator[Path]:
 
 def session_of_own(temporary: Path) -> Path:
     """The folder of the Ray that an executor started and ended."""
-    done = subprocess.run(
-        [sys.executable, "-c", START_AND_CLOSE],
-        env={**os.environ, "TMPDIR": str(temporary)}, capture_output=True, text=True, check=True, timeout=PATIENCE_S,
-    )  # fmt: skip
-    session, was_there = done.stdout.split()
-    assert was_there == "True"
-    return Path(session)
+    done = in_a_process_of_its_own(temporary, *START_AND_CLOSE)
+    assert done.returncode == 0, done.stderr
+    return Path(done.stdout.strip())
 
 
-def test_a_ray_that_was_started_here_leaves_no_files_and_touches_no_other_session(temporary: Path) -> None:
+def test_a_ray_that_was_started_here_leaves_no_files_and_removes_those_of_a_killed_study_but_no_other_s(
+    temporary: Path,
+) -> None:
     other = temporary / "ray" / "session_2026-01-01_00-00-00_000000_1"
     other.mkdir(parents=True)
     (other / "kept.log").touch()
-    assert session_of_own(temporary).parent == other.parent
-    assert sorted(other.parent.iterdir()) == [other]
+    killed = in_a_process_of_its_own(temporary, "os.kill(os.getpid(), signal.SIGKILL)")
+    assert killed.returncode == -signal.SIGKILL
+    (left,) = temporary.glob("tuner-ray-*/session_2*")
+    assert session_of_own(temporary) != left
+    assert sorted(temporary.iterdir()) == [other.parent]
     assert (other / "kept.log").exists()
 
 
@@ -212,5 +225,6 @@ def test_a_cluster_that_runs_on_this_machine_is_neither_joined_nor_touched(tempo
         assert cluster.poll() is None
         assert (theirs / "logs").is_dir()
     finally:
-        os.killpg(cluster.pid, signal.SIGTERM)
+        # Asked to end, a `ray start` takes half a minute; nothing of it is needed any more.
+        os.killpg(cluster.pid, signal.SIGKILL)
         cluster.wait(PATIENCE_S)

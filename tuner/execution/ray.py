@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import shutil
 import signal
 import socket
 import threading
@@ -17,7 +16,6 @@ import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from tuner.domain.outcome import Failure, FailureClass, Phase
@@ -25,6 +23,7 @@ from tuner.domain.trial import TrialEvent, TrialReport, TrialRequest
 from tuner.domain.values import counted
 from tuner.errors import MachineUnfit
 from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
+from tuner.execution.rayfolder import RayFolder, sweep_folders
 
 _CONNECT_TIMEOUT_S = 60.0
 _PLACE_AGAIN_S = 1.0
@@ -74,22 +73,14 @@ def _own_sigterm() -> Iterator[None]:
             signal.signal(signal.SIGTERM, before)
 
 
-def _unfit(address: str | None, error: Exception) -> MachineUnfit:
+def _unfit(address: str | None, error: Exception, folder: RayFolder | None) -> MachineUnfit:
     what = "started locally" if address is None else f"joined at {address}"
     reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
     hint = "check --ray-address, or leave it out to start Ray here"
-    if address is None:
-        hint = "a busy machine, a full disk or little memory make Ray slow to start: look at them, then try again"
+    if folder is not None:
+        hint = "a busy machine, a full disk or little memory make Ray slow to start: look at them, then try again; "
+        hint += f"its logs stay in {folder.path} until then"
     return MachineUnfit(f"Ray could not be {what}: {reason}", hint=hint)
-
-
-def _remove_session(folder: Path) -> None:
-    """Remove the logs and sockets of a Ray that has ended, and Ray's link to them when it is the latest one."""
-    shutil.rmtree(folder, ignore_errors=True)
-    latest = folder.with_name("session_latest")
-    with contextlib.suppress(OSError):
-        if latest.readlink() == folder:
-            latest.unlink()
 
 
 class TrialWorker:
@@ -164,7 +155,7 @@ class RayExecutor:
         self._gpus = gpus
         self._queue: deque[TrialRequest] = deque()
         self._slots: list[_Slot] = []
-        self._session: Path | None = None
+        self._folder: RayFolder | None = None
         self._connect(address, local_gpus)
         try:
             self._refuse_too_few_gpus()
@@ -178,7 +169,10 @@ class RayExecutor:
         for name, value in _RAY_ENVIRONMENT.items():
             os.environ.setdefault(name, value)
 
-        if address is not None:
+        if address is None:
+            sweep_folders()
+            self._folder = RayFolder.make()
+        else:
             _refuse_unreachable(address)
         quiet = {"log_to_driver": False, "configure_logging": False, "ignore_reinit_error": True}
         with _own_sigterm():
@@ -193,17 +187,17 @@ class RayExecutor:
         ray_log.propagate = True
         for tries_left in reversed(range(_START_TRIES if address is None else 1)):
             try:
-                if address is None:
+                if self._folder is not None:
                     # Never a cluster that is there by accident: that of a Ray job (RAY_ADDRESS), or of a `ray start`.
                     os.environ.pop("RAY_ADDRESS", None)
-                    own = ray.init(
+                    ray.init(
                         "local",
                         num_gpus=local_gpus,
                         include_dashboard=False,
                         _node_ip_address="127.0.0.1",
+                        _temp_dir=str(self._folder.path),
                         **quiet,
                     )
-                    self._session = Path(own.address_info["session_dir"])
                 else:
                     ray.init(address=address, **quiet)
                 return
@@ -211,7 +205,7 @@ class RayExecutor:
                 # Nothing narrower will do: Ray raises a bare Exception when its node is slow to start.
                 ray.shutdown()
                 if not tries_left:
-                    raise _unfit(address, error) from error
+                    raise _unfit(address, error, self._folder) from error
 
     def _refuse_too_few_gpus(self) -> None:
         import ray
@@ -328,8 +322,10 @@ class RayExecutor:
         except ray.exceptions.RayError as error:
             slot.actor = self._new_actor()
             slot.pending_events = None
-            # Its last words are in the logs of Ray's session.
-            self._session = None
+            if self._folder is not None:
+                # Its last words are in the logs of Ray's session.
+                self._folder.keep()
+                self._folder = None
             return _lost(error, last, detail="the worker that ran this trial died")
         assert isinstance(report, TrialReport)
         return report
@@ -345,14 +341,14 @@ class RayExecutor:
         """End every trial and leave Ray; a Ray started here ends with it, and leaves no files unless a worker died."""
         import ray
 
-        if not ray.is_initialized():
-            return
-        self.cancel()
-        running = [slot.result for slot in self._slots if slot.result is not None]
-        if running:
-            ray.wait(running, num_returns=len(running), timeout=_TEARDOWN_GRACE_S)
-        for slot in self._slots:
-            ray.kill(slot.actor)
-        ray.shutdown()
-        if self._session is not None:
-            _remove_session(self._session)
+        if ray.is_initialized():
+            self.cancel()
+            running = [slot.result for slot in self._slots if slot.result is not None]
+            if running:
+                ray.wait(running, num_returns=len(running), timeout=_TEARDOWN_GRACE_S)
+            for slot in self._slots:
+                ray.kill(slot.actor)
+            ray.shutdown()
+        if self._folder is not None:
+            self._folder.remove()
+            self._folder = None

@@ -68,11 +68,19 @@ def scratch_for(launch_id: str, environment: Mapping[str, str]) -> Scratch | Non
 
     None where no temporary folder can be written.
     """
-    given = environment.get(VARIABLE)
-    usable = [Path(name) for name in dict.fromkeys(filter(None, (given, *_USUAL))) if _is_usable(name)]
-    room = _SOCKET_BYTES - _OWN_BYTES - _ENGINE_BYTES
-    short = next((folder for folder in usable if len(os.fsencode(folder)) <= room), None)
+    usable = temporary_folders(environment.get(VARIABLE))
+    short = next((folder for folder in usable if has_room(folder, _OWN_BYTES + _ENGINE_BYTES)), None)
     return None if short is None else Scratch(short / f"tuner-{launch_id[:8]}", usable[0])
+
+
+def temporary_folders(*named: str | None) -> list[Path]:
+    """Folders for temporary files that can be written: those that were named, then the usual ones."""
+    return [Path(name) for name in dict.fromkeys(filter(None, (*named, *_USUAL))) if _is_usable(name)]
+
+
+def has_room(folder: Path, behind: int) -> bool:
+    """Whether the path of a socket may be so many bytes longer than the folder's."""
+    return len(os.fsencode(folder)) + behind <= _SOCKET_BYTES
 
 
 def remove(path: Path) -> bool:

@@ -1,0 +1,93 @@
+"""A folder of its own for each Ray that is started here, so that nothing of it stays.
+
+Ray writes logs and sockets below a temporary folder and never removes them. In a folder that is ours alone they can be
+removed without touching another Ray's, also by a later process where this one was killed. Which folders were left
+behind is told by a lock that the kernel drops with its holder; a process id would say little where containers share
+the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+from tuner.errors import MachineUnfit
+from tuner.trial.scratch import has_room, temporary_folders
+
+_PREFIX = "tuner-ray-"
+_OWNER = "owner"
+_LONGEST = f"/{_PREFIX}12345678/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+"""As Ray names its sockets (ray/_private/node.py) under the largest process id of Linux, proc_sys_kernel(5)."""
+
+
+@dataclass(slots=True)
+class RayFolder:
+    """A folder that is ours for as long as this process lives, or until it is removed."""
+
+    path: Path
+    _lock: int
+
+    @classmethod
+    def make(cls) -> Self:
+        """Make one, where Ray itself would put its files unless its sockets would not fit there.
+
+        Raises:
+            MachineUnfit: no temporary folder can be written, or every path is too long.
+        """
+        home = next((folder for folder in _homes() if has_room(folder, len(_LONGEST))), None)
+        if home is None:
+            raise MachineUnfit(
+                "Ray finds no folder for its sockets",
+                hint="name a temporary folder with a short path that can be written (TMPDIR)",
+            )
+        path = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
+        unlocked = path / f".{_OWNER}"
+        lock = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        # Whoever sees the file finds it locked, or left behind.
+        unlocked.rename(path / _OWNER)
+        return cls(path, lock)
+
+    def remove(self) -> None:
+        """Remove it with all that is in it; its Ray has ended."""
+        shutil.rmtree(self.path, ignore_errors=True)
+        os.close(self._lock)
+
+    def keep(self) -> None:
+        """Leave it to the user: nobody removes it any more."""
+        (self.path / _OWNER).unlink(missing_ok=True)
+        os.close(self._lock)
+
+
+def sweep_folders() -> list[Path]:
+    """Remove the folders that dead processes of this user left; which they were."""
+    left = [path for home in _homes() for path in home.glob(f"{_PREFIX}*") if _was_left(path)]
+    for path in left:
+        shutil.rmtree(path, ignore_errors=True)
+    return left
+
+
+def _homes() -> list[Path]:
+    return temporary_folders(os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"))
+
+
+def _was_left(path: Path) -> bool:
+    """Whether a folder is ours to remove; one that cannot be looked into is not."""
+    with contextlib.suppress(OSError):
+        known = path.lstat()
+        if not stat.S_ISDIR(known.st_mode) or known.st_uid != os.getuid():
+            return False
+        lock = os.open(path / _OWNER, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            os.close(lock)
+        return True
+    return False
