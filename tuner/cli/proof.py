@@ -10,9 +10,9 @@ import typer
 from tuner.cli.asking import YesOption, ask
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
-from tuner.cli.output import console
+from tuner.cli.output import console, print_json
 from tuner.cli.stale import stale_exports
-from tuner.errors import Stopped, StudyError, TunerError
+from tuner.errors import NothingFeasible, Stopped, StudyError, TunerError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -119,11 +119,18 @@ def ablate(
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.ablate import AblationPlan
+    from tuner.study.planned import Planned
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
         record, attempts = store.study(name), store.attempts(name)
-        winner = _winner(record, attempts, trial)
+        try:
+            winner = _winner(record, attempts, trial)
+        except NothingFeasible as error:
+            if as_json:
+                nothing = Planned((), str(error)) if dry_run else None
+                print_json(proof_view.ablation_document(record, None, nothing))
+            raise
         baseline = baselines_of(attempts)[winner.engine]
         plan = AblationPlan(
             record, baseline=baseline, winner=winner, rounds=_rounds(record, launches), attempts=attempts

@@ -110,8 +110,19 @@ def _row_document(row: AblationRow) -> dict[str, Any]:
     }
 
 
-def ablation_document(record: StudyRecord, found: Ablation, planned: Planned | None = None) -> dict[str, Any]:
-    """Keys: see docs/json.md."""
+def ablation_document(record: StudyRecord, found: Ablation | None, planned: Planned | None = None) -> dict[str, Any]:
+    """Keys: see docs/json.md; `rounds` is 0 and `winner` None where there is nothing to take apart."""
+    if found is None:
+        return {
+            "study": record.name,
+            "simulated": record.simulated,
+            "complete": False,
+            "rounds": 0,
+            **dict.fromkeys(("baseline", "winner", "minimal")),
+            **{part: [] for part in ("total", "rows", "minimal_effects")},
+            "undecided": False,
+            "planned": planned_document(planned),
+        }
     return {
         "study": record.name,
         "simulated": found.simulated,

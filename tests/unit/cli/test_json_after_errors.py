@@ -107,11 +107,22 @@ def test_a_confirmation_without_anything_feasible_says_so_by_its_exit_code(
     assert planned["launches"] == 0
 
 
+def test_an_ablation_without_anything_feasible_is_an_empty_document_and_its_plan_says_why(
+    tuner: Run, tmp_path: Path, prepared: Prepared
+) -> None:
+    launch(tmp_path, prepared, fails=True)
+    why = "no configuration was measured that keeps every limit"
+    done = tuner("study", "ablate", "night", "--json")
+    found = document(done, 3)
+    assert (found["rounds"], found["rows"], found["winner"], found["planned"]) == (0, [], None, None)
+    assert f"error: {why}" in done.err
+    planned = document(tuner("study", "ablate", "night", "--dry-run", "--json"), 3)["planned"]
+    assert (planned["launches"], planned["why"]) == (0, why)
+
+
 @pytest.mark.parametrize(
     ("command", "code"),
     [
-        ("study ablate night", 3),
-        ("study ablate night --dry-run", 3),
         ("study confirm nowhere", 1),
         ("study front nowhere", 1),
         ("study ablate night --trial 7", 1),
