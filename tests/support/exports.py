@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from hypothesis import strategies as st
 from support import records
 
 from tuner.domain.front import Estimate, Gain
@@ -11,6 +12,16 @@ from tuner.domain.launch import LaunchPlan
 from tuner.domain.measurement import Metric, SpreadKind
 from tuner.domain.space import Objective
 from tuner.export.base import Export, Number
+from tuner.secrets import HIDDEN
+
+
+def texts(nasty: Sequence[str]) -> st.SearchStrategy[str]:
+    """Any text that an argument or a variable can hold, the nasty ones often.
+
+    Hypothesis draws constants of the code under test as well: what stands for a hidden secret is exported as another.
+    """
+    characters = st.characters(exclude_characters="\0", exclude_categories=("Cs",))
+    return st.text(characters, max_size=20).filter(lambda text: HIDDEN not in text) | st.sampled_from(nasty)
 
 
 def export(plan: LaunchPlan | None = None, **changes: object) -> Export:

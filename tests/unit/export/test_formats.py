@@ -17,7 +17,7 @@ from support import exports
 from tuner.export.formats import FORMATS, SUFFIXES
 from tuner.trial.environment import fixed_variables
 
-any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
+any_text = exports.texts(
     ["$X", "${X:-y}", "%i", "100%", "a: b", "- x", "'\"\\", "a\nb", "\x85", "# no", "{}", "yes", "\\x41"]
 )
 

@@ -29,9 +29,7 @@ NASTY = [
     "'\\''", "[a]=b", "ring,tree;allreduce:tree", '{"cudagraph_mode": "FULL", "sizes": [1, 2]}',
     "a'b\"c\\d$e`f\ng", "\u2028\u0085\u200b",
 ]  # fmt: skip
-any_text = st.text(st.characters(exclude_characters="\0", exclude_categories=("Cs",)), max_size=20) | st.sampled_from(
-    NASTY
-)
+any_text = exports.texts(NASTY)
 env_names = st.from_regex(r"[A-Z_][A-Z0-9_]{2,12}", fullmatch=True).filter(
     lambda name: name not in {"CUDA_VISIBLE_DEVICES", "PATH", "LC_CTYPE"}
 )
