@@ -126,9 +126,9 @@ def ablate(
         record, attempts = store.study(name), store.attempts(name)
         try:
             winner = _winner(record, attempts, trial)
-        except NothingFeasible as error:
+        except NothingFeasible as none:
             if as_json:
-                nothing = Planned((), str(error)) if dry_run else None
+                nothing = Planned((), str(none)) if dry_run else None
                 print_json(proof_view.ablation_document(record, None, nothing))
             raise
         baseline = baselines_of(attempts)[winner.engine]

@@ -20,6 +20,7 @@ class WarningCode(StrEnum):
     PRECISION_NOT_REACHED = "precision_not_reached"
     NOT_STEADY = "not_steady"
     NOT_WARM = "not_warm"
+    COMPILED_MEANWHILE = "compiled_meanwhile"
     DRIFTING = "drifting"
     OUTLIERS = "outliers"
     DATASET_REPEATED = "dataset_repeated"
@@ -68,6 +69,7 @@ _REMARKS = frozenset(
         WarningCode.COUNTED_BY_CHUNKS,
         WarningCode.PRECISION_NOT_REACHED,
         WarningCode.NOT_WARM,
+        WarningCode.COMPILED_MEANWHILE,
         WarningCode.OUTLIERS,
     }
 )
@@ -113,6 +115,10 @@ _WORDS: dict[WarningCode, tuple[str, str]] = {
     WarningCode.NOT_WARM: (
         "speed was not steady yet when warm-up reached its bound",
         "raise workload.warmup_requests, or quiet the machine",
+    ),
+    WarningCode.COMPILED_MEANWHILE: (
+        "the server compiled a kernel while requests were counted",
+        "read its slowest requests with that pause; one more launch has the kernel in its cache",
     ),
     WarningCode.DRIFTING: (
         "speed changed steadily while measuring",

@@ -90,6 +90,16 @@ def is_fatal_line(engine: str) -> Callable[[str], bool]:
     return is_fatal
 
 
+def is_compiling_line(engine: str) -> Callable[[str], bool]:
+    """A function that tells whether a raw log line says that the server compiled something while it served.
+
+    Raises:
+        SpecError: when the engine's signature file is wrong.
+    """
+    told = any_of(tuple(row.match for row in load_book(engine).compiling))
+    return lambda line: any(told.search(piece.text) is not None for piece in parse_line(line))
+
+
 class _Verdict:
     """Turns what an investigation found into a Failure."""
 

@@ -139,6 +139,10 @@ class Wrapper(Row):
     fatal: bool = False
 
 
+class Compiling(Row):
+    """A line that a server writes when it compiles something while it serves."""
+
+
 class Signature(Row):
     """A cause of failure.
 
@@ -209,6 +213,7 @@ class SignatureFile(BaseModel):
         frames: source files and functions in a traceback → phase in which they run; the first match counts.
         wrappers: lines that follow an error.
         harmless: lines that never decide.
+        compiling: lines that tell of a compilation while requests waited for it.
         signatures: causes; of two that match one line, the earlier row wins.
         hangs: what a hang means, the first rule that fits.
     """
@@ -221,6 +226,7 @@ class SignatureFile(BaseModel):
     frames: tuple[PhaseMark, ...] = ()
     wrappers: tuple[Wrapper, ...] = ()
     harmless: tuple[Harmless, ...] = ()
+    compiling: tuple[Compiling, ...] = ()
     signatures: tuple[Signature, ...] = ()
     hangs: tuple[HangRule, ...] = ()
 
@@ -250,6 +256,11 @@ class SignatureBook:
     def harmless(self) -> tuple[Harmless, ...]:
         """Lines that never decide."""
         return tuple(row for file in self.files for row in file.harmless)
+
+    @cached_property
+    def compiling(self) -> tuple[Compiling, ...]:
+        """Lines that tell of a compilation while serving."""
+        return tuple(row for file in self.files for row in file.compiling)
 
     @cached_property
     def signatures(self) -> tuple[Signature, ...]:

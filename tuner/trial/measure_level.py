@@ -78,12 +78,20 @@ def in_server_time(metric: Metric, value: float, time_scale: float) -> float:
     return value * time_scale if metric.unit == "ms" else value / time_scale
 
 
+def counted_window(load: LoadPoint, repeat: Repeat) -> Window | None:
+    """The time of one run whose events count; None when there was no steady window. At C=1 all of it counts."""
+    complete = [record for record in repeat.records if record.complete]
+    if load.rate is not None:
+        return scheduled_window(complete, repeat.result.started_at, repeat.seconds)
+    if load.is_single_stream and complete:
+        return Window(complete[0].sent_at - 1e-6, complete[-1].last_at + 1e-6)
+    return steady_window(complete)
+
+
 def repeat_metrics(load: LoadPoint, repeat: Repeat, workload: Workload, time_scale: float) -> dict[Metric, float]:
     """Every metric of one repeat, in the server's time; empty when there was no steady window."""
     complete = [record for record in repeat.records if record.complete]
-    window = steady_window(complete)
-    if load.rate is not None:
-        window = scheduled_window(complete, repeat.result.started_at, repeat.seconds)
+    window = counted_window(load, repeat)
     if window is None:
         return {}
     limits = workload.goodput

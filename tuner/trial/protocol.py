@@ -35,7 +35,7 @@ from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
 from tuner.trial.energy import Joules
 from tuner.trial.measure_events import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage
 from tuner.trial.measure_failure import WRONG_LENGTH, failure_of
-from tuner.trial.measure_level import Repeat, count_errors, differ, level_result, repeat_metrics
+from tuner.trial.measure_level import Repeat, count_errors, counted_window, differ, level_result, repeat_metrics
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
 
@@ -62,6 +62,7 @@ class _Measurer:
     raw_dir: Path | None
     keep_invalid: bool
     energy: Joules | None
+    compiled: Callable[[float, float], bool] | None
     levels: list[LevelResult] = field(default_factory=list)
     dialect: Dialect | None = None
     share_per_slot: float = 0.0
@@ -270,17 +271,20 @@ class _Measurer:
             time_scale=self.time_scale,
             exact_input=self.dialect.exact_input,
             cache_counted=self._cache_share(),
-            extra_warnings=self._noticed(),
+            extra_warnings=self._noticed(load, repeats),
         )
         self.levels.append(result)
         if self.on_level is not None:
             self.on_level(result)
         return result
 
-    def _noticed(self) -> list[WarningCode]:
+    def _noticed(self, load: LoadPoint, repeats: Sequence[Repeat]) -> list[WarningCode]:
+        windows = [window for repeat in repeats if (window := counted_window(load, repeat)) is not None]
         noticed = {
             WarningCode.DATASET_REPEATED: self.prompts.repeated,
             WarningCode.NOT_WARM: not self.is_warm and not self.levels,  # later levels were warmed by the first
+            WarningCode.COMPILED_MEANWHILE: self.compiled is not None
+            and any(self.compiled(window.start, window.end) for window in windows),
         }
         return [warning for warning, holds in noticed.items() if holds]
 
@@ -323,6 +327,7 @@ def measure(
     keep_invalid: bool = False,
     headers: tuple[tuple[str, str], ...] = (),
     energy: Joules | None = None,
+    compiled: Callable[[float, float], bool] | None = None,
 ) -> tuple[LevelResult, ...]:
     """Measure a running server at every level of a workload. Blocks; load runs in processes of its own.
 
@@ -341,6 +346,7 @@ def measure(
         keep_invalid: give back levels with failed requests (`valid` is False, no rows) and go on; else raise.
         headers: extra request headers, such as Authorization.
         energy: meter of the server's GPUs; None gives no tokens per joule.
+        compiled: whether the server said that it compiled something between two instants, in monotonic seconds.
 
     Returns:
         One result per level, then one per open-loop rate, as far as `is_enough` let it come; without `keep_invalid` all
@@ -367,6 +373,7 @@ def measure(
             raw_dir=raw_dir,
             keep_invalid=keep_invalid,
             energy=energy,
+            compiled=compiled,
         )
         measurer.warm_up(measurer.settle(model))
         for load in workload.loads:

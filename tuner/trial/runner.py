@@ -21,7 +21,7 @@ from tuner.domain.trial import KnobActivity, LaunchKind, Outcome, TrialEvent, Tr
 from tuner.engines.activity import knob_activity, logged_settings
 from tuner.engines.answers import StoppedError, TooLateError
 from tuner.engines.control import ControlPlane, NotReadyError
-from tuner.engines.failures import is_fatal_line
+from tuner.engines.failures import is_compiling_line, is_fatal_line
 from tuner.engines.nccl_log import own_all_reduce
 from tuner.engines.phasemarks import phase_of_line
 from tuner.engines.plan import Place
@@ -286,7 +286,13 @@ class _Trial:
         )
         self._notes.phase = Phase.SERVING
         limit_s = self._request.space.budget.benchmark_timeout_s
-        watch = ServingWatch(handle, timeout_s=limit_s, is_fatal=is_fatal_line(self._plan.engine), gpus=self._gpus)
+        watch = ServingWatch(
+            handle,
+            timeout_s=limit_s,
+            is_fatal=is_fatal_line(self._plan.engine),
+            is_compiling=is_compiling_line(self._plan.engine),
+            gpus=self._gpus,
+        )
         checker = OutputChecker(
             self._request,
             base_url=self._plan.base_url,
@@ -348,6 +354,7 @@ class _Trial:
                     is_enough=lambda done: beaten(done, self._request.cutoffs) is not None,
                     raw_dir=handle.run_dir / "requests",
                     energy=joules,
+                    compiled=watch.compiled_between,
                 )
         except MeasurementFailed as error:
             if self._cancelled():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from tuner.trial.gpu import GpuProbe
 from tuner.trial.process import ServerHandle
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
 
-_LOG_EVERY_S = 0.5
+_LOG_EVERY_S = 0.1
 _LOOK_EVERY_S = 0.05
 _SETTLE_S = 3.0
 
@@ -29,6 +30,7 @@ class ServingWatch:
         *,
         timeout_s: float,
         is_fatal: Callable[[str], bool] | None = None,
+        is_compiling: Callable[[str], bool] | None = None,
         gpus: GpuProbe | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -38,16 +40,19 @@ class ServingWatch:
             handle: the server.
             timeout_s: longest time for everything measured on this launch.
             is_fatal: whether a log line means that the server cannot go on.
+            is_compiling: whether a log line says that something was compiled while requests waited.
             gpus: the driver's probe, for the evidence.
             clock: seconds of a steady clock.
         """
         self._handle = handle
         self._is_fatal = is_fatal
+        self._is_compiling = is_compiling
+        self._compiled: list[tuple[float, float]] = []
         self._gpus = gpus
         self._clock = clock
         self._began = clock()
         self._timeout_s = timeout_s
-        self._next_log = 0.0
+        self._read_at = -math.inf
         self._failure: LaunchFailed | None = None
 
     def is_over(self) -> bool:
@@ -76,13 +81,24 @@ class ServingWatch:
             time.sleep(_LOOK_EVERY_S)
         self.check()
 
+    def compiled_between(self, start: float, end: float) -> bool:
+        """Whether the server said so in that time for certain: after the last look before it, no line may have come.
+
+        Args:
+            start: seconds of the clock.
+            end: the same, not in the future.
+        """
+        if self._failure is None:
+            self._failure = self._look(read=True)
+        return any(start <= before and after <= end for before, after in self._compiled)
+
     def stalled(self, observation: str) -> LaunchFailed:
         """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
         if self._failure is None:
             self._failure = self._hung(observation)
         return self._failure
 
-    def _look(self) -> LaunchFailed | None:
+    def _look(self, *, read: bool = False) -> LaunchFailed | None:
         code = self._handle.poll()
         if code is not None:
             kind, words, exit_code = how_it_ended(self._handle, code)
@@ -90,9 +106,11 @@ class ServingWatch:
         now = self._clock()
         if now - self._began > self._timeout_s:
             return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", LaunchTrouble.DEADLINE)
-        if self._is_fatal is not None and now >= self._next_log:
-            self._next_log = now + _LOG_EVERY_S
-            fatal = next(filter(self._is_fatal, self._handle.log.lines()), None)
+        if read or now >= self._read_at + _LOG_EVERY_S:
+            lines, before, self._read_at = self._handle.log.lines(), self._read_at, now
+            if self._is_compiling is not None and any(map(self._is_compiling, lines)):
+                self._compiled.append((before, self._clock()))
+            fatal = None if self._is_fatal is None else next(filter(self._is_fatal, lines), None)
             if fatal is not None:
                 kind, line, exit_code = after_fatal_line(self._handle, fatal)
                 return LaunchFailed(kind, Phase.SERVING, line, exit_code=exit_code)

@@ -58,10 +58,15 @@ def steady(_number: int) -> float:
     return 0.01
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, pool: MadeUpPool, **work: Any) -> tuple[LevelResult, ...]:
+def measured(
+    monkeypatch: pytest.MonkeyPatch,
+    pool: MadeUpPool,
+    compiled: Callable[[float, float], bool] | None = None,
+    **work: Any,
+) -> tuple[LevelResult, ...]:
     monkeypatch.setattr(protocol, "LoadPool", lambda: pool)
     small = {"input_tokens": 4, "output_tokens": 11, "levels": (1,)}
-    return measure(NOBODY, "m", Workload.model_validate(small | work), seed=1)
+    return measure(NOBODY, "m", Workload.model_validate(small | work), seed=1, compiled=compiled)
 
 
 def on_cores(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
@@ -84,6 +89,16 @@ class TestWarmUp:
         assert pool.sent(1) == [1, 3, 1, 1, 5]
         assert WarningCode.NOT_WARM.value in first.warnings
         assert WarningCode.NOT_WARM.value not in second.warnings
+
+
+class TestWhatTheServerCompiles:
+    @pytest.mark.parametrize(("at", "says"), [(0.05, [True, False]), (0.25, [True, True])])
+    def test_a_level_says_so_when_it_happened_while_its_requests_counted(
+        self, monkeypatch: pytest.MonkeyPatch, at: float, says: list[bool]
+    ) -> None:
+        """With one request in flight all count; of two slots the first ends its ramp-up after 0.2 s."""
+        levels = measured(monkeypatch, MadeUpPool(steady), lambda start, end: start < at <= end, levels=(1, 2))
+        assert [WarningCode.COMPILED_MEANWHILE.value in level.warnings for level in levels] == says
 
 
 class TestSingleStream:

@@ -13,6 +13,7 @@ import pytest
 from support.launches import eventually, has_written, rogue_plan
 
 from tuner.domain.outcome import Phase
+from tuner.engines.failures import is_compiling_line
 from tuner.trial import process, watchdog
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
@@ -237,3 +238,27 @@ def test_a_stalled_stream_of_a_living_server_is_a_hang(tmp_path: Path) -> None:
     with launch(rogue_plan("quiet"), tmp_path) as server:
         failure = ServingWatch(server, timeout_s=60).stalled("request 3 did not receive a token for 30 s")
     assert (failure.kind, failure.phase) == (LaunchTrouble.HUNG, Phase.SERVING)
+
+
+def test_a_compilation_belongs_to_the_time_between_the_looks_around_its_line(tmp_path: Path) -> None:
+    now = 10.0
+    log = tmp_path / "server.log"
+
+    def written(text: str) -> None:
+        with log.open("a") as file:
+            file.write(f"(Worker_TP0 pid=3178) WARNING 11-30 13:00:48 [jit_monitor.py:135] {text}\n")
+
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60, is_compiling=is_compiling_line("vllm"), clock=lambda: now)
+        written("Triton kernel JIT compilation during inference: before_the_first_look.")
+        assert not watch.is_over()
+        now = 11.0
+        assert not watch.is_over()
+        written("Kernel JIT monitor activated; monitored JIT compilations during inference will use mode=warn.")
+        now = 12.0
+        assert not watch.compiled_between(0.0, 12.0)
+        written("Triton kernel JIT compilation during inference: kernel_unified_attention. This causes a latency spike")
+        now = 13.0
+        assert watch.compiled_between(12.0, 13.0)
+        assert not watch.compiled_between(12.5, 14.0), "it may have come before"
+        assert not watch.compiled_between(11.0, 12.5), "it may have come after"
