@@ -73,6 +73,8 @@ class Warm(BaseModel):
             after the fork.
         lists: module that looks at all variables while it is imported → beginning of those that it looks for.
         ready_threads: names of native threads, left by importing, whose library takes care of forks.
+        answer_devices: a child of the process that imports asks the driver about the GPUs, since the engine's imports
+            and arguments would, which initialises CUDA.
     """
 
     model_config = _FILE
@@ -86,6 +88,7 @@ class Warm(BaseModel):
     reads_late: Mapping[str, str] = {}
     lists: Mapping[str, str] = {}
     ready_threads: tuple[str, ...] = ()
+    answer_devices: bool = False
 
     def modules_for(self, *, gpus: bool) -> tuple[str, ...]:
         """What is imported for servers on GPUs, or for those without."""

@@ -123,6 +123,7 @@ class WarmParent:
                 "fork_workers": warm.fork_workers,
                 "spawn_when_set": warm.spawn_when_set,
                 "ready_threads": warm.ready_threads,
+                "answer_devices": warm.answer_devices,
             }
             answer = self._ask(json.dumps(wish).encode(), (), _IMPORT_TIMEOUT_S)
             self.imported = _imported(answer)

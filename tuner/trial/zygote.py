@@ -27,10 +27,13 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from tuner.trial.deviceanswers import DeviceAnswers
 
 MARK = "TUNER_LAUNCH_ID"
 MESSAGE_BYTES = 1 << 20
@@ -42,33 +45,47 @@ _PACKAGE_ROOT = str(Path(__file__).resolve().parents[2])
 # -- importing --------------------------------------------------------------------------------------------------------
 
 
-def _import(modules: Iterable[str], ready_threads: Collection[str]) -> dict[str, Any]:
-    """Import what is there; what `warm.Imported` tells of it."""
+class _Imports(NamedTuple):
+    """What `warm.Imported` tells of the imports, and what each server needs that goes on from them."""
+
+    report: dict[str, Any]
+    answers: DeviceAnswers | None
+    cuda_is_initialised: Callable[[], bool]
+
+
+def _import(wish: Mapping[str, Any]) -> _Imports:
+    """Import what is there."""
     sys.path.append(_PACKAGE_ROOT)
-    from tuner.trial import forkable, importspy
+    from tuner.trial import deviceanswers, forkable, importspy
 
     sys.path.remove(_PACKAGE_ROOT)
     began, given = time.monotonic(), dict(os.environ)
     missing = {}
     with importspy.EnvironmentSpy() as spy, forkable.DeviceWatch() as watch:
-        for name in modules:
+        answers = deviceanswers.for_torch() if wish["answer_devices"] else None
+        if answers is not None:
+            answers.start()
+        for name in wish["modules"]:
             try:
                 importlib.import_module(name)
             except Exception as error:  # noqa: BLE001 - another version of the engine, or one without this part
                 missing[name] = f"{type(error).__name__}: {error}"
             watch.look(name=name)
+        if answers is not None:
+            answers.stop()
     forkable.shut_nvml_down()
     _prepare_titles()
-    return {
+    report = {
         "seconds": time.monotonic() - began,
         "missing": missing,
         "read": sorted(spy.read),
         "listed": sorted(spy.listed),
         "written": {name: os.environ.get(name) for name, _ in given.items() ^ os.environ.items()},
         "opened_by": watch.opened_by,
-        "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, ready_threads),
+        "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, wish["ready_threads"]),
         "files": forkable.mapped_files(),
     }
+    return _Imports(report, answers, forkable.cuda_is_initialised)
 
 
 def _prepare_titles() -> None:
@@ -164,17 +181,18 @@ def _set_randomness() -> None:
         numpy_random.seed()
 
 
-def _fork_where_spawn_is_asked(unless_set: Iterable[str]) -> None:
+def _fork_where_spawn_is_asked(unless_set: Iterable[str], cuda_is_initialised: Callable[[], bool]) -> None:
     """Processes that the engine would start afresh, imports and all, become forks of their parent.
 
-    But where one of the named variables was set since the server began: a library reads it when it is loaded.
+    But where one of the named variables was set since the server began, which a library reads when it is loaded, or
+    where the engine has initialised CUDA in the meantime.
     """
     begun = {name: os.environ.get(name) for name in unless_set}
     kinds: tuple[Any, ...] = (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess)
     for kind in kinds:
 
         def start(process: Any, afresh: Any = kind._Popen) -> Any:
-            if any(os.environ.get(name) != value for name, value in begun.items()):
+            if any(os.environ.get(name) != value for name, value in begun.items()) or cuda_is_initialised():
                 return afresh(process)
             return multiprocessing.popen_fork.Popen(process)
 
@@ -226,10 +244,10 @@ def main() -> None:
         del sys.path[0]  # this file's folder: the engine must not find its neighbours
     channel = socket.socket(fileno=int(sys.argv[1]))
     wish = json.loads(channel.recv(MESSAGE_BYTES))
-    report = _import(wish["modules"], wish["ready_threads"])
+    imports = _import(wish)
     handlers = {int(number): signal.getsignal(number) for number in signal.valid_signals()}
     kept = _descriptors() - {channel.fileno()}
-    channel.send(json.dumps(report).encode())
+    channel.send(json.dumps(imports.report).encode())
     signal.signal(signal.SIGCHLD, _collect_dead)
     # For good: a collector that walks the imports in every server copies their pages.
     gc.collect()
@@ -238,12 +256,15 @@ def main() -> None:
     if order is None:
         return
     _close_all_but(kept)
-    _set_environment(order["env"], report["written"])
+    _set_environment(order["env"], imports.report["written"])
     _forget_temporary_folder()
     _set_signals(handlers)
     _set_randomness()
+    if imports.answers is not None:
+        imports.answers.start()
+        os.register_at_fork(after_in_child=imports.answers.stop)
     if wish["fork_workers"]:
-        _fork_where_spawn_is_asked(wish["spawn_when_set"])
+        _fork_where_spawn_is_asked(wish["spawn_when_set"], imports.cuda_is_initialised)
     _run(order["argv"])
 
 
