@@ -5,8 +5,9 @@ stays taken until they are removed. Engines pass messages between their processe
 they end by themselves; killed ones leave them behind, until a night of launches has filled the folder and new ones die
 of it.
 
-A file belongs to a launch that was not there when the launch began and that one of its processes maps. Removing it
-takes nothing from whoever has it mapped; it can only not be opened anew.
+A file belongs to a launch that was not there when the launch began and that one of its processes maps. Inodes tell,
+since a named semaphore is made and mapped under a temporary name and linked to its own afterwards (glibc, sem_open).
+Removing a file takes nothing from whoever has it mapped; it can only not be opened anew.
 
 Standard library only: the guard looks, and removes.
 """
@@ -46,8 +47,8 @@ class SegmentWatch:
         new = present() - self._known
         if not new:
             return False
-        mapped = frozenset[Segment]().union(*map(mapped_by, pids))
-        ours = new & mapped
+        mapped = frozenset[int]().union(*map(mapped_by, pids))
+        ours = frozenset(segment for segment in new if segment.inode in mapped)
         # A file may be seen between its making and its mapping, so only the second look calls it somebody else's.
         foreign = (new - ours) & self._doubtful
         self._doubtful = new - ours - foreign
@@ -65,8 +66,8 @@ def present() -> frozenset[Segment]:
         return frozenset()
 
 
-def mapped_by(pid: int) -> frozenset[Segment]:
-    """Files of the folder that a process maps; empty when it is gone or may not be looked into."""
+def mapped_by(pid: int) -> frozenset[int]:
+    """Inodes of the folder's files that a process maps; empty when it is gone or may not be looked into."""
     prefix = f"{FOLDER}/"
     found = set()
     try:
@@ -75,7 +76,7 @@ def mapped_by(pid: int) -> frozenset[Segment]:
                 # proc_pid_maps(5): address, permissions, offset, device, inode, path
                 fields = line.rstrip("\n").split(maxsplit=5)
                 if len(fields) == 6 and fields[5].startswith(prefix):
-                    found.add(Segment(fields[5].removeprefix(prefix), int(fields[4])))
+                    found.add(int(fields[4]))
     except OSError:
         return frozenset()
     return frozenset(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import signal
@@ -94,11 +95,27 @@ def test_a_file_that_is_mapped_only_at_the_second_look_is_still_found(foreign: s
             with mmap.mmap(file.fileno(), mmap.PAGESIZE):
                 assert watch.look([os.getpid()])
                 assert [segment.name for segment in watch.made] == [name]
-                assert watch.made <= mapped_by(os.getpid())
+                assert {segment.inode for segment in watch.made} <= mapped_by(os.getpid())
         finally:
             remove(watch.made)
     assert not (FOLDER / name).exists()
     assert (FOLDER / foreign).exists()
+
+
+def test_a_named_semaphore_is_found_although_it_was_mapped_under_another_name() -> None:
+    watch = SegmentWatch()
+    name = f"rogue-{uuid.uuid4()}"
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sem_open.restype = ctypes.c_void_p
+    semaphore = libc.sem_open(f"/{name}".encode(), os.O_CREAT | os.O_EXCL, 0o600, 1)
+    assert semaphore, os.strerror(ctypes.get_errno())
+    try:
+        assert watch.look([os.getpid()])
+        assert [segment.name for segment in watch.made] == [f"sem.{name}"]
+    finally:
+        remove(watch.made)
+        libc.sem_close(ctypes.c_void_p(semaphore))
+    assert not (FOLDER / f"sem.{name}").exists()
 
 
 def test_a_later_file_of_the_same_name_is_not_removed(foreign: str) -> None:
