@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import MeasuredInPart
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptState, StudyRecord
-from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialRequest
+from tuner.domain.trial import Activity, KnobActivity, Outcome, Purpose, TrialRequest
 from tuner.engines.nccl_log import NcclReading
 from tuner.execution.base import Finished, Update
 from tuner.search.base import Search
@@ -44,16 +44,30 @@ BASELINE = Candidate.of(SPACE, "simulated", {"own": True, "proto": None, "steps"
 BYPASSED = KnobActivity("proto", Activity.INACTIVE, "the engine's own all-reduce serves it", rests_on=("own",))
 
 
+DEAD = KnobActivity("steps", Activity.INACTIVE, "nothing reads it", rests_on=())
+
+Said = Callable[[Candidate], tuple[KnobActivity, ...]]
+
+
+def own_bypasses(candidate: Candidate) -> tuple[KnobActivity, ...]:
+    """`proto` does nothing while `own` is on."""
+    return (BYPASSED,) if candidate.values["own"] and candidate.values["proto"] is not None else ()
+
+
 class TellingExecutor(ScriptedExecutor):
-    """Its servers say that `proto` does nothing while `own` is on."""
+    """Its servers say what does nothing."""
+
+    def __init__(self, said: Said, outcome: Callable[[TrialRequest], Outcome]) -> None:
+        super().__init__(outcome)
+        self._said = said
 
     def poll(self, timeout_s: float) -> Sequence[Update]:
         request = self._queue[0] if self._queue else None
         updates = super().poll(timeout_s)
-        if request is None or request.candidate.values["proto"] is None or not request.candidate.values["own"]:
+        if request is None:
             return updates
         return [
-            Finished(update.key, replace(update.report, activity=(BYPASSED,)))
+            Finished(update.key, replace(update.report, activity=self._said(request.candidate)))
             if isinstance(update, Finished)
             else update
             for update in updates
@@ -72,8 +86,8 @@ def search_of(url: str) -> Search:
     return open_search(SPACE, storage_url=driver_url(url), study_name="toy", baselines=baselines, seed=3)
 
 
-def run(store: Store, url: str, root: Path, events: list[StudyEvent]) -> TellingExecutor:
-    executor = TellingExecutor(lambda request: measured({1: speed(request), 8: 8 * speed(request)}))
+def run(store: Store, url: str, root: Path, events: list[StudyEvent], said: Said = own_bypasses) -> TellingExecutor:
+    executor = TellingExecutor(said, lambda request: measured({1: speed(request), 8: 8 * speed(request)}))
     coordinator = Coordinator(
         store.study("toy"),
         baselines={"simulated": BASELINE},
@@ -113,6 +127,18 @@ def test_what_does_nothing_is_launched_once_and_then_answered_from_memory(sqlite
     assert sum(not bypassed(request) for request in executor.requests) == 3 * 4 + 4
     notes = [event.text for event in events if isinstance(event, Noted)]
     assert any("proto does nothing where own is on" in note for note in notes)
+
+
+def test_a_knob_that_does_nothing_at_all_is_left_alone_and_told_of_once(sqlite_url: str, tmp_path: Path) -> None:
+    events: list[StudyEvent] = []
+    with open_store(sqlite_url) as store:
+        started(store)
+        executor = run(store, sqlite_url, tmp_path, events, lambda _: (DEAD,))
+    assert {request.candidate.values["steps"] for request in executor.requests} == {1}
+    assert len({r.candidate.fingerprint for r in executor.requests}) == len(executor.requests) == 2 * 3
+    notes = [event.text for event in events if isinstance(event, Noted)]
+    assert notes.count("steps takes no part in the search: nothing reads it") == 1
+    assert not any("was not launched" in note for note in notes)
 
 
 def test_a_verification_launch_is_kept_without_a_number_and_spares_the_search_its_launches(

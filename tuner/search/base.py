@@ -5,7 +5,7 @@ A study's loop needs nothing but the names in this module and `tuner.search.stud
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -250,6 +250,13 @@ class Search(Protocol):
         """This candidate at once, whatever waits in the queue, even if it was launched before.
 
         What it measures is told like any other trial, so that the search learns from every launch.
+        """
+        ...
+
+    def rest(self, engine: str, knobs: Collection[str]) -> None:
+        """These knobs do nothing in this engine, whatever the others are: leave them as the baseline has them.
+
+        Takes the place of what was said before. Not kept in the storage: whoever goes on with the search says it again.
         """
         ...
 

@@ -157,6 +157,7 @@ class Lattice:
         self._gated = [i for i, axis in enumerate(self.axes) if axis.condition is not None]
         self._rules = tuple(rule.condition for rule in space.rules_of(engine))
         self._tables: dict[int, Mask] = {}  # by identity: 1 and on are equal to Python, not to us
+        self._resting: list[int] = []
         start = np.array([[axis.baseline for axis in self.axes]], dtype=np.int64)
         self.baseline: Points = self.canonical(start)[0]
 
@@ -169,6 +170,10 @@ class Lattice:
     def cardinality(self) -> int:
         """Number of index combinations, inactive ones and forbidden ones included."""
         return math.prod(int(size) for size in self.sizes)
+
+    def rest(self, knobs: Iterable[str]) -> None:
+        """From now on nothing that sets one of these knobs otherwise than the baseline is worth a launch."""
+        self._resting = sorted(self._column[name] for name in knobs)
 
     def encode(self, candidate: Candidate) -> Points:
         """The canonical point nearest to a candidate; knobs that this lattice does not have are ignored."""
@@ -202,9 +207,16 @@ class Lattice:
         held: Points = np.where(self.inactive(points), self._hold, points)
         return held
 
+    def launchable(self, points: Points) -> Points:
+        """The allowed ones of these points, canonical and with every resting knob at the baseline."""
+        moved = points.copy()
+        moved[:, self._resting] = self.baseline[self._resting]
+        moved = self.canonical(moved)
+        return moved[self.allowed(moved)]
+
     def allowed(self, points: Points) -> Mask:
-        """Which points break none of the space's rules; shape (points,)."""
-        broken = np.zeros(len(points), dtype=bool)
+        """Which points break none of the space's rules and change no resting knob; shape (points,)."""
+        broken: Mask = (points[:, self._resting] != self.baseline[self._resting]).any(axis=1)
         if self._rules:
             absent = self.inactive(points)
             for rule in self._rules:

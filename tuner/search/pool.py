@@ -24,17 +24,14 @@ _STEPS = (-2, -1, 1, 2)
 
 
 def random_points(lattice: Lattice, count: int, rng: Generator) -> Points:
-    """Canonical points drawn evenly per axis, forbidden ones left out; shape (≤ count, axes)."""
-    draws: Points = rng.integers(0, lattice.sizes, size=(count, lattice.dimensions))
-    points = lattice.canonical(draws)
-    return points[lattice.allowed(points)]
+    """Launchable points drawn evenly per axis; shape (≤ count, axes)."""
+    return lattice.launchable(rng.integers(0, lattice.sizes, size=(count, lattice.dimensions)))
 
 
 def every_point(lattice: Lattice) -> Points:
-    """All allowed canonical points, each once, in lexical order."""
+    """All launchable points, each once, in lexical order."""
     grid = np.array(list(itertools.product(*(range(size) for size in lattice.sizes))), dtype=np.int64)
-    points = lattice.canonical(grid.reshape(max(1, len(grid)), lattice.dimensions))
-    return unseen(points[lattice.allowed(points)], frozenset())
+    return unseen(lattice.launchable(grid.reshape(max(1, len(grid)), lattice.dimensions)), frozenset())
 
 
 def any_unseen(lattice: Lattice, seen: frozenset[bytes], rng: Generator) -> Points | None:
@@ -53,8 +50,8 @@ def candidate_pool(lattice: Lattice, parents: Points, count: int, seen: frozense
     strangers = random_points(lattice, count // 5, rng)
     if not len(parents):
         return unseen(strangers, seen)
-    born = lattice.canonical(_offspring(lattice, parents, count - count // 5, rng))
-    return unseen(np.concatenate([strangers, born[lattice.allowed(born)]]), seen)
+    born = lattice.launchable(_offspring(lattice, parents, count - count // 5, rng))
+    return unseen(np.concatenate([strangers, born]), seen)
 
 
 def _offspring(lattice: Lattice, parents: Points, count: int, rng: Generator) -> Points:
@@ -84,5 +81,4 @@ def neighbours(lattice: Lattice, points: Points, seen: frozenset[bytes]) -> Poin
         around.append(moved)
     if not around:
         return points[:0]
-    found = lattice.canonical(np.concatenate(around))
-    return unseen(found[lattice.allowed(found)], seen)
+    return unseen(lattice.launchable(np.concatenate(around)), seen)

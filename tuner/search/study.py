@@ -6,7 +6,7 @@ import contextlib
 import math
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -173,6 +173,10 @@ class Search:
             self._notebook.parameters(candidate.engine, point),
             user_attrs=queued(candidate) | {_PURPOSE: purpose.value, WHY: why},
         )
+
+    def rest(self, engine: str, knobs: Collection[str]) -> None:
+        """See `tuner.search.base.Search.rest`."""
+        self._notebook.lattices[engine].rest(knobs)
 
     def propose(self, candidate: Candidate, purpose: Purpose) -> Proposal:
         """See `tuner.search.base.Search.propose`."""

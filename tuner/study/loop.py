@@ -152,6 +152,7 @@ class SearchAgenda:
         self._reserved = reserved
         self._notify = notify
         self._reckoned: tuple[int, str | None] | None = None
+        self._resting: set[tuple[str, str]] = set()
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
         """See `tuner.study.launches.Agenda.next`."""
@@ -199,6 +200,7 @@ class SearchAgenda:
         A sampler that asks for such things again and again is believed in the end.
         """
         silent = silent_settings(attempts)
+        self._rest_what_does_nothing(silent)
         for _ in range(_MAX_ANSWERED):
             proposal = self._search.ask()
             if proposal.purpose is not Purpose.SEARCH:
@@ -213,6 +215,16 @@ class SearchAgenda:
                 return proposal
             self._launch_instead(plain, idle, proposal, attempts)
         return self._search.ask()
+
+    def _rest_what_does_nothing(self, silent: tuple[Silent, ...]) -> None:
+        """Keep the search from knobs that do nothing at all, and say so once."""
+        for engine in self._baselines:
+            idle = {one.knob: one for one in silent if one.engine == engine and one.everywhere}
+            self._search.rest(engine, idle.keys())
+            for one in idle.values():
+                if (engine, one.knob) not in self._resting:
+                    self._resting.add((engine, one.knob))
+                    self._notify(Noted(f"{one.knob} takes no part in the search: {one.reason}"))
 
     def _launch_instead(
         self, plain: Candidate, idle: tuple[Silent, ...], proposal: Proposal, attempts: list[AttemptRecord]

@@ -40,6 +40,11 @@ class Silent:
     reason: str
     trials: tuple[int, ...]
 
+    @property
+    def everywhere(self) -> bool:
+        """Whether the knob does nothing at all: no value of it, whatever the others are."""
+        return self.values is None and not self.where
+
     def covers(self, candidate: Candidate) -> bool:
         """Whether a configuration has the setting where it does nothing."""
         value = candidate.values.get(self.knob)

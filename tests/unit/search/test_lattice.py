@@ -8,6 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.search_spaces import BASELINE, candidate, lattice, space
 
+from tuner.search.pool import random_points
+
 
 @given(st.data())
 def test_every_allowed_point_survives_the_way_to_a_candidate_and_back(data: st.DataObject) -> None:
@@ -87,3 +89,19 @@ def test_on_and_one_are_different_values(value: object) -> None:
     grid = lattice(space(knobs), {"x": value})
     absent = grid.inactive(np.array([[0, 0], [1, 0]]))
     assert absent[:, 1].tolist() == [True, False]
+
+
+def test_a_resting_knob_stays_where_the_baseline_has_it() -> None:
+    grid = lattice()
+    steps = [axis.name for axis in grid.axes].index("steps")
+    other = grid.baseline.copy()
+    other[steps] += 2
+    assert grid.allowed(other[None]).all()
+    grid.rest(["steps"])
+    assert grid.allowed(np.array([grid.baseline, other])).tolist() == [True, False]
+    assert (grid.launchable(other[None]) == grid.baseline).all()
+    # What was launched before stays what it was.
+    assert grid.decode(other).values["steps"] == 3
+    assert set(random_points(grid, 500, np.random.default_rng(0))[:, steps]) == {grid.baseline[steps]}
+    grid.rest([])
+    assert grid.allowed(other[None]).all()
