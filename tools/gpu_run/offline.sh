@@ -111,6 +111,8 @@ engines() { # the program folders of what is unpacked; vLLM's has no python3 tha
 
 start() {
   mkdir -p "$work"
+  # Of an earlier run: whoever waits from now on waits for this one.
+  rm -f "$work/done.json"
   PATH=$(engines)$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \
     --work "$work" --tuner "$base/tuner/bin/tuner" "$@" > "$work/run.out" 2>&1 < /dev/null
 }
