@@ -16,6 +16,7 @@ from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.values import Value, counted, same, spell
 from tuner.domain.warnings import Caution, WarningCode
+from tuner.study.drift import machine_drift
 from tuner.study.series import measured_value
 from tuner.study.silence import inactive_knobs
 from tuner.study.summary import baselines_of
@@ -23,13 +24,10 @@ from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
 from tuner.trial.gpu import SLACK_MIB
-from tuner.trial.statistics import drift
 
 _NOISY = 0.03
 _ENOUGH_LAUNCHES = 3
 _ENOUGH_ROUNDS = 2
-_BEYOND_CHANCE = 0.05
-_TREND_SIZE = 0.02
 _DIRTY_MIB = 1024
 _STABLE_SHARE = 0.9
 _UNDECIDED_NATS = 0.01
@@ -56,6 +54,7 @@ def warnings_of(
         *_output(space, measured),
         *_machine(measured),
         *_noise(space, measured),
+        *machine_drift(space, measured),
         *warm_difference(space, measured),
         *_few_launches(front, confirmation),
         *(() if chosen is None else _winner_at_edge(space, attempts, chosen)),
@@ -142,25 +141,18 @@ def _numbers(text: str) -> list[int]:
 
 
 def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
-    noisy, drifts = [], []
+    noisy = []
     for goal in space.goals:
-        groups: dict[str, list[tuple[float, float]]] = {}
+        groups: dict[str, list[float]] = {}
         for attempt in measured:
             value = measured_value(attempt, goal.at)
             if value is not None and value > 0:
-                groups.setdefault(attempt.candidate.fingerprint, []).append((attempt.started_at, value))
-        deviation = _pooled_deviation([[math.log(value) for _, value in group] for group in groups.values()])
+                groups.setdefault(attempt.candidate.fingerprint, []).append(math.log(value))
+        deviation = _pooled_deviation(list(groups.values()))
         if deviation is not None and deviation > _NOISY:
             noisy.append(f"{goal.label}: {deviation:.1%}")
-        for engine, baseline in baselines_of(measured).items():
-            change = _trend(groups.get(baseline.fingerprint, []))
-            if change is not None:
-                whose = f" ({engine})" if len(space.engines) > 1 else ""
-                drifts.append(f"{goal.label}{whose}: {change:+.1%}")
     if noisy:
         yield Caution(WarningCode.NOISY, ", ".join(noisy))
-    if drifts:
-        yield Caution(WarningCode.MACHINE_DRIFTS, ", ".join(drifts))
 
 
 def _pooled_deviation(groups: Sequence[Sequence[float]]) -> float | None:
@@ -170,14 +162,6 @@ def _pooled_deviation(groups: Sequence[Sequence[float]]) -> float | None:
     if df < _FEW_VALUES:
         return None
     return math.sqrt(sum(statistics.variance(group) * (len(group) - 1) for group in repeated) / df)
-
-
-def _trend(points: Sequence[tuple[float, float]]) -> float | None:
-    """Change (a share) from the first to the last launch, where it is beyond chance (5 %) and more than 2 %."""
-    found = drift([value for _, value in points], [at for at, _ in points])
-    if found is None or found.p_value > _BEYOND_CHANCE or abs(found.relative) <= _TREND_SIZE:
-        return None
-    return found.relative
 
 
 def _few_launches(front: Front, confirmation: Confirmation | None) -> Iterator[Caution]:

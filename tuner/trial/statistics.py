@@ -372,6 +372,25 @@ def ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = C
     return _exponential(welch_difference([math.log(x) for x in a], [math.log(x) for x in b], confidence))
 
 
+def pooled_ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """The same with one deviation for both sides (Student's), so that one of them may have a single value.
+
+    None without a value on each side and two on one.
+
+    Raises:
+        ValueError: for a value that is not above zero.
+    """
+    logs = [[math.log(x) for x in side] for side in (a, b)]
+    df = len(a) + len(b) - 2
+    if not a or not b or df < 1:
+        return None
+    means = [fmean(side) for side in logs]
+    squares = sum((x - mean) ** 2 for side, mean in zip(logs, means, strict=True) for x in side)
+    half = t_quantile((1 + confidence) / 2, df) * math.sqrt(squares / df * (1 / len(a) + 1 / len(b)))
+    change = means[0] - means[1]
+    return _exponential(Interval(change, change - half, change + half))
+
+
 def paired_ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
     """The same for values measured in pairs (interleaved launches), where whatever drifts hits both alike.
 

@@ -12,7 +12,7 @@ from tuner.domain.measurement import Measured
 from tuner.domain.output import Agreement, Answer, OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
+from tuner.domain.trial import Activity, KnobActivity, LaunchKind, Purpose, TrialReport
 from tuner.domain.warnings import WarningCode
 from tuner.export.standings import front_of
 from tuner.study.confirm import confirmation_of
@@ -66,6 +66,17 @@ def test_launches_of_one_configuration_that_differ_are_noisy() -> None:
 def test_a_baseline_that_gets_steadily_slower_betrays_drift() -> None:
     found = seen([baseline(trial, report(60.0 - trial)) for trial in range(6)])
     assert found[WarningCode.MACHINE_DRIFTS] == "single_stream: -8.7%"
+
+
+def test_a_baseline_that_is_slower_after_its_first_launches_betrays_drift() -> None:
+    first = [baseline(trial, report(speed)) for trial, speed in enumerate((60.0, 59.8, 60.1))]
+    sentinel = launch(12, report(57.0), purpose=Purpose.SENTINEL)
+    found = seen([*first, sentinel])
+    assert found[WarningCode.MACHINE_DRIFTS] == "single_stream: -4.9% after its first launches"
+    # One that lies within what the first ones differ by is none, and nor is one that was launched in another way.
+    assert WarningCode.MACHINE_DRIFTS not in seen([*first, launch(12, report(59.4), purpose=Purpose.SENTINEL)])
+    warm = replace(report(57.0), kind=LaunchKind.WARM)
+    assert WarningCode.MACHINE_DRIFTS not in seen([*first, launch(12, warm, purpose=Purpose.SENTINEL)])
 
 
 def test_a_baseline_that_never_ran_leaves_nothing_to_compare_with() -> None:

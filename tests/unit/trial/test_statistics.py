@@ -21,6 +21,7 @@ from tuner.trial.statistics import (
     mean_interval,
     outliers,
     paired_ratio_interval,
+    pooled_ratio_interval,
     positive_interval,
     quantile,
     quantile_interval,
@@ -264,6 +265,15 @@ class TestAcrossLaunches:
         assert found.center == pytest.approx(0.10, abs=0.001)
         assert not found.contains(0)
 
+    def test_one_value_is_compared_with_several_by_their_deviation(self) -> None:
+        # By scipy.stats.ttest_ind(..., equal_var=True).confidence_interval on logarithms.
+        found = pooled_ratio_interval([950.0, 970.0], [1000.0, 995.0, 950.0])
+        assert found is not None
+        assert (found.center, found.low, found.high) == pytest.approx((-0.0218651, -0.0893460, 0.0506163), abs=1e-6)
+        single = pooled_ratio_interval([10373.0], [14995.0, 14930.0, 14246.0], 0.975)
+        assert single is not None
+        assert (single.low, single.high) == pytest.approx((-0.4251060, -0.1361835), abs=1e-6)
+
     def test_pairs_take_out_what_drifts(self) -> None:
         drifting = [100, 90, 80, 70]
         better = [value * 1.05 for value in drifting]
@@ -275,4 +285,6 @@ class TestAcrossLaunches:
 
     def test_too_few_launches_give_no_effect(self) -> None:
         assert ratio_interval([1.0], [1.0, 2.0]) is None
+        assert pooled_ratio_interval([1.0], [2.0]) is None
+        assert pooled_ratio_interval([], [1.0, 2.0]) is None
         assert paired_ratio_interval([1.0], [1.0]) is None
