@@ -19,12 +19,13 @@ work=$base/work
 unset PYTHONDONTWRITEBYTECODE
 
 unzstd_to() { # unzstd_to ARCHIVE FOLDER: the archive's top folder is left out
-  local zstd=zstd bundled
-  bundled=$(dirname "$1")/zstd
+  local zstd=zstd folder
   if ! command -v zstd > /dev/null; then
-    # The carried program, with the carried library it needs.
+    # The program that came with this or an earlier folder, and the library that it needs.
     zstd=$base/zstd
-    [[ -x $zstd ]] || { install -m 755 "$bundled" "$zstd"; cp "$(dirname "$1")"/*.so.* "$base/"; }
+    for folder in "$(dirname "$1")" "$base/joined"; do
+      [[ -x $zstd || ! -e $folder/zstd ]] || { install -m 755 "$folder/zstd" "$zstd"; cp "$folder"/*.so.* "$base/"; }
+    done
   fi
   LD_LIBRARY_PATH=$base:${LD_LIBRARY_PATH:-} "$zstd" -dc --long=27 "$1" | tar -C "$2" -xf - --strip-components=1
   # Now, on all cores, rather than in the first launch; some packages carry files for other versions of Python.
