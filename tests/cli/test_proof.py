@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import TUNER, environment, tuner
+from support.commands import TUNER, environment, runner, tuner
 
 from tuner.errors import Stopped
 
@@ -50,17 +50,25 @@ def at_a_terminal(folder: Path, *arguments: str, answer: str) -> str:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
+def test_a_finished_study_is_confirmed_and_taken_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = runner(tmp_path, monkeypatch, capsys)
+
+    def told(*arguments: str) -> Any:
+        """What a command that launches nothing says, run in this process."""
+        return json.loads(here(*arguments, "--json").out)
+
     (tmp_path / "tiny.yaml").write_text(SPACE)
     tuner(tmp_path, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
     asked = ("study", "confirm", "night", "--top", "1", "--launches", "3")
-    dry = document(tmp_path, *asked, "--dry-run")
+    dry = told(*asked, "--dry-run")
     assert dry["rounds"] == 0
     (stage,) = dry["planned"]["stages"]
     assert [(arm["role"], arm["launches"]) for arm in stage["arms"]] == [("baseline", 3), ("finalist", 3)]
     assert dry["planned"]["launches"] == 6
     assert dry["planned"]["seconds"] > 0
-    shown = tuner(tmp_path, *asked, "--dry-run").stdout
+    shown = here(*asked, "--dry-run").out
     assert ", ".join(stage["arms"][1]["changes"]) in shown.replace("=on", "")
     assert "at most 6 launches, about" in shown
 
@@ -68,7 +76,7 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     assert "will be launched: baseline and finalists, interleaved" in refused
     assert "at most 6 launches, about" in refused
     assert "nothing was started" in refused
-    assert document(tmp_path, "study", "confirm", "night", "--dry-run")["rounds"] == 0
+    assert told("study", "confirm", "night", "--dry-run")["rounds"] == 0
 
     found = document(tmp_path, *asked)
     assert found["planned"] is None
@@ -87,13 +95,13 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
 
     both = next(
         row["trial"]
-        for row in document(tmp_path, "study", "trials", "night")["trials"]
+        for row in told("study", "trials", "night")["trials"]
         if set(row["changes"]) == {"all_reduce", "ignored"}
     )
     take_apart = ("study", "ablate", "night", "--trial", str(both), "--launches", "2")
-    planned = document(tmp_path, *take_apart, "--dry-run")["planned"]
+    planned = told(*take_apart, "--dry-run")["planned"]
     assert {"baseline", "winner", "without all_reduce"} <= {arm["role"] for arm in planned["stages"][0]["arms"]}
-    shown = tuner(tmp_path, *take_apart, "--dry-run").stdout
+    shown = here(*take_apart, "--dry-run").out
     assert "what loses nothing dropped" in shown
 
     apart = document(tmp_path, *take_apart)
@@ -106,7 +114,7 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
 
     verified = document(tmp_path, "study", "verify-knobs", "night", "--trial", str(both))
     assert {item["knob"]: item["state"] for item in verified["knobs"]}["ignored"] == "inactive"
-    kept = document(tmp_path, "study", "trials", "night")["trials"][-1]
+    kept = told("study", "trials", "night")["trials"][-1]
     assert (kept["purpose"], set(kept["changes"]), set(kept["inactive"])) == (
         "verify",
         {"all_reduce", "ignored"},
@@ -114,9 +122,9 @@ def test_a_finished_study_is_confirmed_and_taken_apart(tmp_path: Path) -> None:
     )
 
     chosen = next(arm for arm in found["arms"] if arm["trial"] == found["chosen"])
-    settings = {row["trial"]: row["settings"] for row in document(tmp_path, "study", "trials", "night")["trials"]}
+    settings = {row["trial"]: row["settings"] for row in told("study", "trials", "night")["trials"]}
     usual = document(tmp_path, "study", "verify-knobs", "night")
     assert settings[usual["trial"]] == chosen["settings"], "what was confirmed, not what looks best"
 
-    alone = tuner(tmp_path, "study", "compare", "night", code=1)
-    assert "one engine only" in alone.stderr
+    alone = here("study", "compare", "night")
+    assert (alone.code, "one engine only" in alone.err) == (1, True)

@@ -1,4 +1,4 @@
-"""`tuner study` from the outside: real processes, real Ray, real (simulated) servers, killed in every way."""
+"""`tuner study` from the outside: real processes for what launches, real Ray, real (simulated) servers, killed in every way."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from support.commands import TUNER, environment, tuner
+from support.commands import TUNER, Run, environment, runner, tuner
 from support.ports import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
@@ -89,10 +89,10 @@ def measured_in(folder: Path) -> int:
             return 0
 
 
-def red_line(done: subprocess.CompletedProcess[str]) -> str:
+def red_line(text: str) -> str:
     """The one line that says what is wrong; never a traceback."""
-    assert "Traceback" not in done.stderr
-    (line,) = [text for text in done.stderr.splitlines() if text.startswith("error: ")]
+    assert "Traceback" not in text
+    (line,) = [line for line in text.splitlines() if line.startswith("error: ")]
     return line
 
 
@@ -142,7 +142,13 @@ def test_a_study_runs_to_its_front_and_its_exported_script_serves_the_measured_c
     }
 
 
-def test_everything_that_prints_data_prints_one_json_document(folder: Path) -> None:
+@pytest.fixture
+def here(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs commands that launch nothing in this process."""
+    return runner(folder, monkeypatch, capsys)
+
+
+def test_everything_that_prints_data_prints_one_json_document(folder: Path, here: Run) -> None:
     tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--trials", "3", "--yes")
     for command in (
         ["list"],
@@ -155,16 +161,17 @@ def test_everything_that_prints_data_prints_one_json_document(folder: Path) -> N
         ["importance", "night"],
         ["explain", "night", "2"],
     ):
-        assert json.loads(tuner(folder, "study", *command, "--json").stdout)
-        assert tuner(folder, "study", *command).stdout.strip()
-    assert "simulated" in tuner(folder, "study", "front", "night").stdout
-    again = tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", code=1)
-    assert "there is a study night already" in red_line(again)
-    assert "launches" not in again.stderr  # said before the plan is shown
+        assert json.loads(here("study", *command, "--json").out)
+        assert here("study", *command).out.strip()
+    assert "simulated" in here("study", "front", "night").out
+    again = here("study", "start", "--space", "tiny.yaml", "--name", "night")
+    assert again.code == 1
+    assert "there is a study night already" in red_line(again.err)
+    assert "launches" not in again.err  # said before the plan is shown
     (folder / "tiny.yaml").write_text(SPACE.replace("high: 8", "high: 16"), encoding="utf-8")
-    assert "not the space" in red_line(tuner(folder, "study", "resume", "night", "--space", "tiny.yaml", code=1))
-    tuner(folder, "study", "delete", "night", "--yes")
-    assert json.loads(tuner(folder, "study", "list", "--json").stdout) == {"studies": []}
+    assert "not the space" in red_line(here("study", "resume", "night", "--space", "tiny.yaml").err)
+    here("study", "delete", "night", "--yes")
+    assert json.loads(here("study", "list", "--json").out) == {"studies": []}
 
 
 def test_a_killed_coordinator_leaves_no_server_and_resume_finishes_with_every_trial_once(folder: Path) -> None:
@@ -205,7 +212,7 @@ def test_ctrl_c_or_sigterm_once_finishes_the_running_trial_and_twice_tears_it_do
 def test_a_stop_from_another_terminal_ends_the_study_after_its_trial(folder: Path) -> None:
     study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
     wait_for("a running server", lambda: servers(folder))
-    assert "is being run by" in red_line(tuner(folder, "study", "resume", "night", code=1))
+    assert "is being run by" in red_line(tuner(folder, "study", "resume", "night", code=1).stderr)
     tuner(folder, "study", "stop", "night")
     study.wait(PATIENCE_S)
     status = json.loads(tuner(folder, "study", "status", "night", "--json").stdout)
@@ -238,42 +245,41 @@ def test_a_real_postgresql_holds_a_study_as_well(folder: Path, postgres_url: str
     ],
 )  # fmt: skip
 def test_bad_input_is_one_red_line_with_the_code_of_its_family(
-    folder: Path, arguments: list[str], code: int, words: str
+    folder: Path, here: Run, arguments: list[str], code: int, words: str
 ) -> None:
     (folder / "broken.yaml").write_text("name: broken\nmodle: x\nengines: {simulated: {}}\n", encoding="utf-8")
     (folder / "sglang.yaml").write_text("name: s\nmodel: m\nengines: {sglang: {command: [no-such-thing]}}\n")
-    done = tuner(folder, "study", *arguments, code=code)
-    assert "Traceback" not in done.stderr
-    assert words in done.stderr
-    assert "hunter2" not in done.stderr
+    done = here("study", *arguments)
+    assert done.code == code
+    assert "Traceback" not in done.err
+    assert words in done.err
+    assert "hunter2" not in done.err
     assert not servers(folder)
     if (folder / "tuner.db").exists():
-        assert json.loads(tuner(folder, "study", "list", "--json").stdout) == {"studies": []}
+        assert json.loads(here("study", "list", "--json").out) == {"studies": []}
 
 
-def test_a_dry_run_starts_nothing_and_prints_the_first_launch(folder: Path) -> None:
-    done = tuner(folder, "study", "start", "--space", "tiny.yaml", "--dry-run")
-    assert "tuner.engines.simulated" in done.stdout
+def test_a_dry_run_starts_nothing_and_prints_the_first_launch(folder: Path, here: Run) -> None:
+    done = here("study", "start", "--space", "tiny.yaml", "--dry-run")
+    assert "tuner.engines.simulated" in done.out
     assert not (folder / "tuner.db").exists()
-    document = json.loads(tuner(folder, "study", "start", "--space", "tiny.yaml", "--dry-run", "--json").stdout)
+    document = json.loads(here("study", "start", "--space", "tiny.yaml", "--dry-run", "--json").out)
     assert document["engines"]["simulated"]["combinations"] == 16
-    assert (
-        "5 launches (no GPU), measured at C=1, 4: 2 of the baseline first, 3 to search, none to confirm" in done.stderr
-    )
-    assert "objective: throughput: maximize output token throughput at C=4" in done.stderr
+    assert "5 launches (no GPU), measured at C=1, 4: 2 of the baseline first, 3 to search, none to confirm" in done.err
+    assert "objective: throughput: maximize output token throughput at C=4" in done.err
 
 
-def test_a_plan_can_be_made_on_a_machine_without_the_engine(folder: Path) -> None:
+def test_a_plan_can_be_made_on_a_machine_without_the_engine(folder: Path, here: Run) -> None:
     (folder / "far.yaml").write_text(
         "name: far\nmodel: m\nhardware: {gpus: 8}\nengines: {sglang: {command: [no-such-thing]}}\n"
         "knobs: {steps: {values: [unset, 4], flag: --chunked-prefill-size}}\n"
         "workload: {levels: [1, 16]}\nlimits: [{metric: output_tok_s, level: 16, min_of_baseline: 0.97}]\n"
     )
-    done = tuner(folder, "study", "start", "--space", "far.yaml", "--dry-run")
-    assert "no-such-thing" in done.stdout
-    assert "warning: cannot start on this machine: engine sglang is not installed" in done.stderr
-    assert "limit: output token throughput at C=16 ≥ 97 % of the baseline's" in done.stderr
-    assert "3 of the baseline first, 25 to search, at most 12 to confirm 3 finalists" in done.stderr
+    done = here("study", "start", "--space", "far.yaml", "--dry-run")
+    assert "no-such-thing" in done.out
+    assert "warning: cannot start on this machine: engine sglang is not installed" in done.err
+    assert "limit: output token throughput at C=16 ≥ 97 % of the baseline's" in done.err
+    assert "3 of the baseline first, 25 to search, at most 12 to confirm 3 finalists" in done.err
 
 
 def test_help_loads_none_of_the_heavy_libraries(folder: Path) -> None:
