@@ -57,14 +57,14 @@ class BenchView:
         part = (progress.stage, progress.load, progress.repeat)
         if not self.on_terminal and part not in self._told:
             self._told.add(part)
-            console().print(self._now, markup=False)
+            console().print(self._now)
 
     def measured(self, level: LevelResult) -> None:
         """Take a level."""
         self._levels.append(level)
         if not self.on_terminal:
             shown = (f"{title} {_cell(level, metric)}" for title, metric in _SHOWN[:3])
-            console().print(f"{level.load}: {', '.join(shown)}", markup=False)
+            console().print(f"{level.load}: {', '.join(shown)}")
 
     def __rich__(self) -> RenderableType:
         now = Text(f"▸ {self._now}", style="cyan")
@@ -126,11 +126,11 @@ def print_levels(levels: Sequence[LevelResult]) -> None:
     out().print(_table(levels))
     for level in levels:
         for text, number in level.errors.items():
-            console().print(f"{level.load}: {number} × {text}", style="red", markup=False)
+            console().print(f"{level.load}: {number} × {text}", style="red")
     for code in dict.fromkeys(code for level in levels for code in level.warnings):
         where = ", ".join(str(level.load) for level in levels if code in level.warnings)
-        console().print(f"{where}: {warning_words(WarningCode(code))}", style="yellow", markup=False)
-    console().print("± is the 95 % interval within this launch; another launch may differ by more", markup=False)
+        console().print(f"{where}: {warning_words(WarningCode(code))}", style="yellow")
+    console().print("± is the 95 % interval within this launch; another launch may differ by more")
 
 
 def _table(levels: Sequence[LevelResult]) -> Table:

@@ -39,7 +39,6 @@ def dashboard(
         console().print(
             f"warning: {host} can be reached from other machines, and the dashboard lets everybody delete studies",
             style="yellow",
-            markup=False,
         )
     with open_store(storage, create=False) as store:
         app = dashboard_app(
@@ -51,7 +50,7 @@ def dashboard(
         with _listen(app, host, port) as server:
             address = f"[{host}]" if ":" in host else host
             try:
-                console().print(f"dashboard of {store.url}: http://{address}:{server.server_port}/", markup=False)
+                console().print(f"dashboard of {store.url}: http://{address}:{server.server_port}/")
                 server.serve_forever()
             except KeyboardInterrupt:
                 console().print("dashboard ended")

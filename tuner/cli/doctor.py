@@ -49,7 +49,7 @@ def doctor(
         from tuner.study.probing import ProbeOptions, probe_host
 
         options = ProbeOptions(space, model, engine, tp, duration_s(seconds))
-        report = probe_host(options, lambda line: console().print(f"probe {line}", style="dim", markup=False))
+        report = probe_host(options, lambda line: console().print(f"probe {line}", style="dim"))
         failed += [] if report.works else [report.backend.words]
         document["probe"] = probe_document(report)
         if not as_json:

@@ -66,7 +66,7 @@ def show(name: Annotated[str, typer.Argument(help="Engine name.")], as_json: Jso
 
 def _line(text: str, style: str | None = None) -> None:
     """One line of an answer, never broken: log lines and flags are there to be copied."""
-    out().print(text, style=style, markup=False, soft_wrap=True)
+    out().print(text, style=style, soft_wrap=True)
 
 
 def _shown(definition: EngineDefinition) -> Iterable[str]:

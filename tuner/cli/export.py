@@ -79,11 +79,9 @@ def export(
         )
     else:
         label = ", simulated" if chosen.simulated else ""
-        console().print(f"{output}: trial {chosen.trial} of {study} ({form}{label})", markup=False)
+        console().print(f"{output}: trial {chosen.trial} of {study} ({form}{label})")
         if chosen.broken:
-            console().print(
-                f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow", markup=False
-            )
+            console().print(f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow")
 
 
 def write_default_export(store: Store, record: StudyRecord) -> Path:
@@ -146,4 +144,4 @@ def _export_table(store: Store, record: StudyRecord, form: str, output: Path | N
         sys.stdout.write(text)
     else:
         _write_file(output, text.encode(), executable=False)
-        console().print(f"{output}: the front of {record.name} ({form})", markup=False)
+        console().print(f"{output}: the front of {record.name} ({form})")

@@ -69,12 +69,12 @@ def print_failures(store: Store, name: str, *, as_json: bool) -> None:
         return
     for row in documents:
         head = f"{row['class']} × {row['count']} at {', '.join(row['phases'])}, {duration(row['seconds'])}"
-        out().print(head, style="bold", markup=False)
-        out().print(f"  {row['words']}", markup=False)
+        out().print(head, style="bold")
+        out().print(f"  {row['words']}")
         if row["blames"]:
-            out().print(f"  blames: {', '.join(row['blames'])}", markup=False)
+            out().print(f"  blames: {', '.join(row['blames'])}")
         if row["evidence"]:
-            out().print(f"  {row['evidence']}", style="dim", markup=False)
-        out().print(f"  trials {', '.join(map(str, row['trials']))}; log: {row['log']}", markup=False)
+            out().print(f"  {row['evidence']}", style="dim")
+        out().print(f"  trials {', '.join(map(str, row['trials']))}; log: {row['log']}")
     for aside in asides:
-        out().print(f"set aside: {aside}", style="yellow", markup=False)
+        out().print(f"set aside: {aside}", style="yellow")

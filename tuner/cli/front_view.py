@@ -170,19 +170,19 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
         return
     if not front.members:
         error = front.nothing_feasible()
-        out().print(f"{error}\n  → {error.hint}", markup=False)
+        out().print(f"{error}\n  → {error.hint}")
     else:
         out().print(front_table(record, front, found))
-        out().print("; ".join(_notes(record, front, found)), style="dim", markup=False)
+        out().print("; ".join(_notes(record, front, found)), style="dim")
         if (plot := front_plot(front)) is not None:
-            out().print(f"\n{plot}\n", markup=False, soft_wrap=True)
+            out().print(f"\n{plot}\n", soft_wrap=True)
     print_cautions(cautions)
 
 
 def print_cautions(cautions: Sequence[Caution]) -> None:
     """Each warning on a line of its own: what was seen, and what to do."""
     for caution in cautions:
-        out().print(f"warning: {caution}", style="yellow", markup=False)
+        out().print(f"warning: {caution}", style="yellow")
 
 
 def _print_end_cautions(name: str, cautions: Sequence[Caution]) -> None:
@@ -193,7 +193,7 @@ def _print_end_cautions(name: str, cautions: Sequence[Caution]) -> None:
         logging.getLogger("tuner").info("study %s: remark %s: %s", name, caution.code.value, caution)
     if remarks:
         many = counted(len(remarks), "remark")
-        out().print(f"{many} on single measurements: tuner study front {name}", style="dim", markup=False)
+        out().print(f"{many} on single measurements: tuner study front {name}", style="dim")
 
 
 def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
@@ -209,12 +209,12 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
         document = front_document(record, front, cautions, found)
         print_json({**document, "state": end.state.value, "reason": end.reason, "script": script and str(script)})
         return front
-    console().print(f"{name}: {end.state.value}: {end.reason}", style="bold", markup=False)
+    console().print(f"{name}: {end.state.value}: {end.reason}", style="bold")
     if not front.members:
         _print_end_cautions(name, cautions)
         return front
     out().print(front_table(record, front, found))
-    out().print("; ".join(_notes(record, front, found)), style="dim", markup=False)
+    out().print("; ".join(_notes(record, front, found)), style="dim")
     _print_end_cautions(name, cautions)
     rule = resolved_pick(record, attempts, CONFIRMED)
     chosen = front.pick(rule)
@@ -226,11 +226,11 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
             how, what = "", "the baseline; no finalist is shown to gain and to lose nothing"
     else:
         what = _configuration(record, front, chosen)
-    out().print(f"chosen{how}{label}: {what}", style="bold", markup=False)
+    out().print(f"chosen{how}{label}: {what}", style="bold")
     for one in numbers_of(front, chosen, found):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
         alone = f" ({counted(one.estimate.launches, 'launch')} of the confirmation)" if one.confirmed else ""
-        out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}", markup=False)
-    out().print(f"script: {script}", markup=False, soft_wrap=True)
+        out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}")
+    out().print(f"script: {script}", soft_wrap=True)
     print_stale(stale_exports(store, record))
     return front

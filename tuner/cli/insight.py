@@ -119,22 +119,22 @@ def explain(
             }
         )
         return
-    out().print(f"trial {trial}: {found.why}", markup=False)
+    out().print(f"trial {trial}: {found.why}")
     for prediction in found.predictions:
         interval = f"[{number(prediction.low)}, {number(prediction.high)}]"
-        out().print(f"  expected {prediction.objective}: {number(prediction.center)} {interval}", markup=False)
+        out().print(f"  expected {prediction.objective}: {number(prediction.center)} {interval}")
     if found.failure_chance is not None:
-        out().print(f"  chance of failure: {found.failure_chance * 100:.0f} %", markup=False)
+        out().print(f"  chance of failure: {found.failure_chance * 100:.0f} %")
     for rule, chance in found.suspects.items():
-        out().print(f"    {rule}: {chance * 100:.0f} %", markup=False)
+        out().print(f"    {rule}: {chance * 100:.0f} %")
     if found.teaches:
         open_sd = ", ".join(f"{setting} (±{sd * 100:.1f} % open)" for setting, sd in found.teaches.items())
-        out().print(f"  would teach: {open_sd}", markup=False)
+        out().print(f"  would teach: {open_sd}")
     for setting, reason in found.likely.items():
-        out().print(f"  expected to be good by the space file: {setting}: {reason}", markup=False)
+        out().print(f"  expected to be good by the space file: {setting}: {reason}")
     for study, count in found.hints.items():
-        out().print(f"  warm start: {counted(count, 'launch')} of {study} taken into account", markup=False)
+        out().print(f"  warm start: {counted(count, 'launch')} of {study} taken into account")
     for e in found.earlier:
         gains = ", ".join(f"{label} {gain * 100:+.1f} %" for label, gain in e.gains.items())
         seen = f"failed there: {e.failure.value}" if e.failure is not None else f"{gains} there, ±{e.doubt:.0%} here"
-        out().print(f"  seen before in {e.study}, trial {e.trial}: {seen}", markup=False)
+        out().print(f"  seen before in {e.study}, trial {e.trial}: {seen}")

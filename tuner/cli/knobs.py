@@ -50,7 +50,7 @@ def verify_knobs(
             _folder(runs_root(name, attempts), number),
             storage_url=storage,
             notify=lambda event: (
-                console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False) if event.text else None
+                console().print(f"{event.phase.value}: {event.text}", style="dim") if event.text else None
             ),
         )
     if as_json:

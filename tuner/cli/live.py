@@ -67,12 +67,12 @@ class StudyView:
                 self._done.add(event.attempt.trial)
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")
         elif isinstance(event, Noted):
-            console().print(event.text, style="yellow", markup=False)
+            console().print(event.text, style="yellow")
 
     def _line(self, text: str) -> None:
         if not self.on_terminal:
             progress = f" [{', '.join(self._progress())}]" if self._seconds else ""
-            console().print(f"{time.strftime('%H:%M:%S')} {text}{progress}", markup=False)
+            console().print(f"{time.strftime('%H:%M:%S')} {text}{progress}")
 
     def _progress(self) -> Iterator[str]:
         """How many trials have ended, and how long the rest may take: a search or confirmation may end early."""

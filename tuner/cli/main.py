@@ -52,8 +52,8 @@ def _report(error: TunerError) -> int:
         for problem in error.problems:
             print_error(f"{problem}")
             if problem.source_line:
-                console().print(f"    {redact(problem.source_line)}", markup=False)
-                console().print(f"    {' ' * (problem.column - 1)}^", markup=False)
+                console().print(f"    {redact(problem.source_line)}")
+                console().print(f"    {' ' * (problem.column - 1)}^")
     else:
         print_error(error.message, error.hint)
     return error.exit_code

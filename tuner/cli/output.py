@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from rich.console import Console
@@ -15,12 +15,14 @@ from rich.text import Text
 from tuner.secrets import redact
 
 _FILE_WIDTH = 160
+# What is printed is not Rich's own language: `[red]` stays that, and `space.yaml:100:28`, which holds an emoji, too.
+_Console = partial(Console, markup=False, emoji=False, highlight=False)
 
 
 @cache
 def console() -> Console:
     """The console for people: stderr, so that stdout stays clean for data; tables are wide where no terminal is."""
-    return Console(stderr=True, highlight=False, soft_wrap=True, width=None if sys.stderr.isatty() else _FILE_WIDTH)
+    return _Console(stderr=True, soft_wrap=True, width=None if sys.stderr.isatty() else _FILE_WIDTH)
 
 
 @cache
@@ -30,8 +32,8 @@ def out() -> Console:
     A terminal's lines break between words. Where there is none, tables are wide and lines of text stay whole.
     """
     if sys.stdout.isatty():
-        return Console(highlight=False)
-    return Console(highlight=False, width=_FILE_WIDTH, soft_wrap=True)
+        return _Console()
+    return _Console(width=_FILE_WIDTH, soft_wrap=True)
 
 
 def print_hanging(head: Text, lines: Sequence[str]) -> None:
@@ -45,7 +47,7 @@ def print_hanging(head: Text, lines: Sequence[str]) -> None:
         out().print(grid)
         return
     for index, line in enumerate(lines):
-        out().print(f"{head.plain if index == 0 else ' ' * len(head)}  {line}", markup=False)
+        out().print(f"{head.plain if index == 0 else ' ' * len(head)}  {line}")
 
 
 def print_json(document: Any) -> None:
@@ -57,6 +59,6 @@ def print_json(document: Any) -> None:
 
 def print_error(message: str, hint: str | None = None) -> None:
     """One red line, and below it what to do."""
-    console().print(f"error: {redact(message)}", style="red", markup=False)
+    console().print(f"error: {redact(message)}", style="red")
     if hint:
-        console().print(f"  → {redact(hint)}", style="yellow", markup=False)
+        console().print(f"  → {redact(hint)}", style="yellow")

@@ -95,13 +95,13 @@ def show(prepared: Prepared, teachers: Teachers, *, as_json: bool, script: bool)
         print_json({**document, "launch_script": launch_script(prepared.first_plan(), Path.cwd())})
         return
     label = f" ({SIMULATED})" if prepared.record.simulated else ""
-    console().print(f"study {document['study']}{label}", style="bold", markup=False)
+    console().print(f"study {document['study']}{label}", style="bold")
     for line in (*_lines(prepared, document), *_search_lines(prepared, teachers)):
-        console().print(f"  {line}", markup=False)
+        console().print(f"  {line}")
     if prepared.record.space.probe:
         console().print("  before the first launch: an all-reduce probe, about two minutes")
     for warning in prepared.warnings:
-        console().print(f"warning: {warning}", style="yellow", markup=False)
+        console().print(f"warning: {warning}", style="yellow")
     if script:
         sys.stdout.write(launch_script(prepared.first_plan(), Path.cwd()))
 

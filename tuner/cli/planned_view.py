@@ -55,10 +55,10 @@ def print_planned(record: StudyRecord, planned: Planned, to: Console, *, will: b
     """What would be launched, or `will` be, stage by stage, and how long all of it takes."""
     launched = "will be launched" if will else "would be launched"
     if not planned.stages:
-        to.print(f"nothing {launched}: {planned.why}", markup=False)
+        to.print(f"nothing {launched}: {planned.why}")
         return
     for stage in planned.stages:
-        to.print(f"{launched}: {stage.title}", style="bold", markup=False)
+        to.print(f"{launched}: {stage.title}", style="bold")
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("trial", justify="right")
         table.add_column("launches", justify="right")
@@ -70,6 +70,4 @@ def print_planned(record: StudyRecord, planned: Planned, to: Console, *, will: b
             table.add_row("" if arm.trial is None else str(arm.trial), str(arm.launches), arm.role, engine + shown)
         to.print(table)
     time = "for an unknown time" if planned.seconds is None else f"about {duration(planned.seconds)}"
-    to.print(
-        f"at most {counted(planned.launches, 'launch')}, {time} by the study's own so far", style="bold", markup=False
-    )
+    to.print(f"at most {counted(planned.launches, 'launch')}, {time} by the study's own so far", style="bold")

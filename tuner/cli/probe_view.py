@@ -77,7 +77,6 @@ def print_probe(report: ProbeReport) -> None:
     out().print(
         f"all-reduce probe: {report.backend.words}{_library(report)}, {report.ranks} ranks, {report.dtype}, "
         f"{len(report.runs)} runs in {report.seconds:.0f} s",
-        markup=False,
     )
     if report.works:
         out().print(
@@ -85,7 +84,7 @@ def print_probe(report: ProbeReport) -> None:
         )
         out().print(_table(report))
     for sentence in advice(report):
-        out().print(f"→ {sentence}", markup=False)
+        out().print(f"→ {sentence}")
 
 
 def _library(report: ProbeReport) -> str:

@@ -234,7 +234,7 @@ def _launch(
             stop=stop,
             work=work,
         )
-    console().print(f"{prepared.record.name}: {end.reason}", style="bold", markup=False)
+    console().print(f"{prepared.record.name}: {end.reason}", style="bold")
     if end.error is None and stop.urgency:
         return Stopped("stopped; every finished launch is kept", hint="the same command goes on")
     return end.error

@@ -222,9 +222,9 @@ def print_confirmation(
         launches = f"{arm.launches} ({', '.join(map(str, arm.trials))})"
         table.add_row(str(arm.trial), launches, *cells, _configuration(record.space, arm), _verdict(arm), style=style)
     out().print(table)
-    out().print(_notes(found), style="dim", markup=False)
+    out().print(_notes(found), style="dim")
     for line in _chosen_lines(found):
-        out().print(line, style="bold", markup=False)
+        out().print(line, style="bold")
     if found.engines:
         print_engines(record, found, as_json=False)
     print_stale(stale)
@@ -284,21 +284,21 @@ def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None
     ):
         rows = [row for row in found.rows if row.kind is kind]
         if rows:
-            out().print(title, style="bold", markup=False)
+            out().print(title, style="bold")
             out().print(_ablation_table(record.space, rows))
-    out().print(f"together: {'; '.join(_labelled(e) for e in found.total)}", markup=False)
+    out().print(f"together: {'; '.join(_labelled(e) for e in found.total)}")
     minimal = changes(found.minimal.differs_from(found.baseline))
     if found.is_undecided:
         minimal += " (undecided: noise hides whether it is as good as the winner)"
-    out().print(f"minimal configuration: {minimal}", style="bold", markup=False)
+    out().print(f"minimal configuration: {minimal}", style="bold")
     if found.minimal_effects:
-        out().print(f"  against the winner: {'; '.join(_labelled(e) for e in found.minimal_effects)}", markup=False)
+        out().print(f"  against the winner: {'; '.join(_labelled(e) for e in found.minimal_effects)}")
     said = [f"[ ] are 95 % intervals over launches, {counted(found.rounds, 'round')}"]
     if not found.complete:
         said.append("not every configuration had its launches: run the command again")
     if found.simulated:
         said.append(f"{SIMULATED}: a model's numbers, not a measurement")
-    out().print("; ".join(said), style="dim", markup=False)
+    out().print("; ".join(said), style="dim")
 
 
 def _labelled(effect: Effect) -> str:

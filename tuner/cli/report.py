@@ -63,7 +63,7 @@ def report(
         print_json({"study": name, "format": chosen, "path": str(output), "simulated": simulated})
     else:
         label = ", simulated" if simulated else ""
-        console().print(f"{output}: report of {name} ({chosen}{label})", markup=False)
+        console().print(f"{output}: report of {name} ({chosen}{label})")
 
 
 def _format(form: str | None, output: Path | None) -> str:

@@ -43,9 +43,9 @@ def check(space: SpaceArgument, as_json: JsonOption = False) -> None:
         print_json({"file": str(loaded.path), "ok": True, "engines": engines, "errors": [], "warnings": warnings})
         return
     for warning in loaded.warnings:
-        console().print(f"warning: {warning}", style="yellow", markup=False)
+        console().print(f"warning: {warning}", style="yellow")
     warned = f", {counted(len(loaded.warnings), 'warning')}" if loaded.warnings else ""
-    out().print(f"{loaded.path}: ok ({', '.join(loaded.space.engines)}{warned})", markup=False)
+    out().print(f"{loaded.path}: ok ({', '.join(loaded.space.engines)}{warned})")
 
 
 @app.command()
@@ -90,7 +90,7 @@ def list_(as_json: JsonOption = False) -> None:
     for row in rows:
         engines = f"[{', '.join(row['engines'])}] "
         text = f"has errors: {row['error']}" if row["error"] else engines + row["description"]
-        out().print(f"{row['name']:<{width}}  {text}", markup=False)
+        out().print(f"{row['name']:<{width}}  {text}")
 
 
 @app.command()
@@ -194,35 +194,26 @@ def _print(document: dict[str, Any]) -> None:
     capability = hardware["compute_capability"]
     wanted = [gpus, hardware["gpu_name"], f"compute capability {capability}" if capability else None]
     title = ": ".join(part for part in (document["name"], document["description"]) if part)
-    out().print(title, style="bold", markup=False)
-    out().print(f"  model {document['model']}; {', '.join(w for w in wanted if w)}", markup=False)
-    out().print(f"  measured at {loads_in_words(document['levels'], document['rates'])}", markup=False)
+    out().print(title, style="bold")
+    out().print(f"  model {document['model']}; {', '.join(w for w in wanted if w)}")
+    out().print(f"  measured at {loads_in_words(document['levels'], document['rates'])}")
     for goal in document["objectives"]:
-        out().print(f"  objective {goal['label']}: {goal['direction']} {goal['words']}", markup=False)
+        out().print(f"  objective {goal['label']}: {goal['direction']} {goal['words']}")
     for limit in document["limits"]:
-        out().print(f"  limit: {limit['words']}", markup=False)
+        out().print(f"  limit: {limit['words']}")
     for engine, part in document["engines"].items():
         size = f"{part['size']} {'combination' if part['combinations'] == 1 else 'combinations'}"
         out().print()
-        out().print(
-            f"{engine} {part['version']}: {counted(len(part['knobs']), 'knob')}, {size}", style="bold", markup=False
-        )
+        out().print(f"{engine} {part['version']}: {counted(len(part['knobs']), 'knob')}, {size}", style="bold")
         table = Table(box=None, pad_edge=False, header_style="dim")
         for column in ("knob", "values", "lands at", "active when", "baseline"):
             table.add_column(column, overflow="fold")
         for knob in part["knobs"]:
             cells = (knob["name"], knob["values"], knob["lands"], knob["when"] or "", knob["baseline"])
-            table.add_row(*(_plain(cell) for cell in cells))
+            table.add_row(*cells)
         out().print(table)
         for rule in [*document["rules"], *part["rules"]]:
             because = f"  ({rule['because']})" if rule["because"] else ""
-            out().print(f"  forbidden: {rule['forbid']}{because}", markup=False)
+            out().print(f"  forbidden: {rule['forbid']}{because}")
     for warning in document["warnings"]:
-        console().print(f"warning: line {warning['line']}: {warning['message']}", style="yellow", markup=False)
-
-
-def _plain(text: str) -> Any:
-    """Text that is never read as markup (`[…]` in conditions)."""
-    from rich.text import Text
-
-    return Text(text)
+        console().print(f"warning: line {warning['line']}: {warning['message']}", style="yellow")

@@ -73,7 +73,7 @@ def stale_text(store: Store, record: StudyRecord, sha256: str) -> StaleExport | 
 def print_stale(found: Sequence[StaleExport]) -> None:
     """A warning for each."""
     for one in found:
-        console().print(f"warning: {one.words(one.record.path)}", style="yellow", markup=False)
+        console().print(f"warning: {one.words(one.record.path)}", style="yellow")
 
 
 def _overtaken(

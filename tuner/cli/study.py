@@ -178,7 +178,7 @@ def resume(
     with open_store(storage, create=False) as store:
         prepared = prepare_resume(store, name, options, elsewhere=ray_address is not None, other_machine=other_machine)
         for change in prepared.changes:
-            console().print(f"from now on: {change}", markup=False)
+            console().print(f"from now on: {change}")
         begun = trials_spent(store.attempts(name))
         _run(run_study, prepared, store, RunOptions(ray_address, parallel, warm), storage, begun, as_json=as_json)
 

@@ -90,7 +90,7 @@ def print_studies(rows: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:
     out().print(table if rows else "no studies yet")
     for row in rows:
         if row["state"] == StudyState.INTERRUPTED:
-            out().print(f"{row['name']}: {row['reason']}", style="yellow", markup=False)
+            out().print(f"{row['name']}: {row['reason']}", style="yellow")
 
 
 def print_status(store: Store, name: str, *, as_json: bool) -> None:
@@ -102,7 +102,7 @@ def print_status(store: Store, name: str, *, as_json: bool) -> None:
         return
     for key, value in document.items():
         shown = ", ".join(value) if isinstance(value, list) else "–" if value in (None, "") else str(value)
-        out().print(f"{key.replace('_', ' ')}: {shown}", markup=False)
+        out().print(f"{key.replace('_', ' ')}: {shown}")
     print_stale(stale)
 
 
@@ -186,9 +186,9 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
             document = {**_document(store, record), "space": record.space_text, "space_hash": record.space_hash}
             print_json({**document, "probe": None if probe is None else probe_document(probe)})
             return
-        out().print(record.space_text, markup=False, soft_wrap=True)
+        out().print(record.space_text, soft_wrap=True)
         for sentence in () if probe is None else advice(probe):
-            console().print(f"all-reduce probe: {sentence}", markup=False)
+            console().print(f"all-reduce probe: {sentence}")
         return
     row = _find(_rows(store, record), name, trial)
     report = row.last.report
@@ -213,22 +213,22 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
 
 def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | MeasuredInPart | None) -> None:
     label = f" ({SIMULATED})" if row.simulated else ""
-    out().print(f"trial {row.trial} of {record.name}{label}: {row.state}", style="bold", markup=False)
+    out().print(f"trial {row.trial} of {record.name}{label}: {row.state}", style="bold")
     for knob, value in row.last.candidate.values.items():
         note = f"   inactive: {row.inactive[knob]}" if knob in row.inactive else ""
         mark = " *" if knob in row.changes else ""
-        out().print(f"  {knob}: {spell(value)}{mark}{note}", markup=False)
+        out().print(f"  {knob}: {spell(value)}{mark}{note}")
     if row.failure is not None:
         words = FAILURES[row.failure.failure_class].words
-        out().print(f"failed: {row.failure.failure_class.value} at {row.failure.phase.value}: {words}", markup=False)
+        out().print(f"failed: {row.failure.failure_class.value} at {row.failure.phase.value}: {words}")
         for line in row.failure.evidence:
-            out().print(f"  {line}", style="dim", markup=False)
+            out().print(f"  {line}", style="dim")
     if row.cut_short:
-        out().print(f"not measured any further: {row.cut_short}", markup=False)
+        out().print(f"not measured any further: {row.cut_short}")
     limits = {limit.label: limit.words for limit in record.space.limits}
     for broken, amount in row.broken.items():
         said = f"over its limit by {amount * 100:.1f} %: {limits.get(broken, broken)}"
-        out().print(said, style="yellow", markup=False)
+        out().print(said, style="yellow")
     if measured is not None:
         table = Table(box=None, header_style="bold", pad_edge=False)
         table.add_column("metric")
@@ -243,7 +243,7 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
     report = row.last.report
     if report is not None:
         phases = ", ".join(f"{phase.value} {number(seconds)} s" for phase, seconds in report.phase_seconds.items())
-        out().print(f"phases: {phases}", markup=False)
+        out().print(f"phases: {phases}")
         for note in report.notes:
-            out().print(f"note: {note}", markup=False)
-    out().print(f"files: {row.last.run_dir}", markup=False)
+            out().print(f"note: {note}")
+    out().print(f"files: {row.last.run_dir}")

@@ -39,16 +39,14 @@ def verify(
 
     overtaken = _overtaken(script, storage)
     if overtaken is not None:
-        console().print(f"warning: {overtaken.words(str(script))}", style="yellow", markup=False)
+        console().print(f"warning: {overtaken.words(str(script))}", style="yellow")
     folder = (runs or Path("runs") / f"verify-{script.stem}").absolute()
     found = run(
         script,
         folder,
         launches=launches,
         tolerance=tolerance,
-        notify=lambda event: (
-            console().print(f"{event.phase.value}: {event.text}", style="dim", markup=False) if event.text else None
-        ),
+        notify=lambda event: console().print(f"{event.phase.value}: {event.text}", style="dim") if event.text else None,
     )
     if as_json:
         by = None if overtaken is None else overtaken.best
@@ -131,7 +129,7 @@ def _print(script: Path, found: Verification) -> None:
         table.add_row(label, number(recorded.center), now, change, bound, style="" if check.holds else "red")
     out().print(table)
     for fact, (then, now) in found.changed.items():
-        out().print(f"changed: {fact}: {then} → {now}", style="yellow", markup=False)
+        out().print(f"changed: {fact}: {then} → {now}", style="yellow")
     label = f" ({SIMULATED})" if found.recorded.simulated else ""
     if found.holds:
-        out().print(f"{script}: holds{label}", style="green", markup=False)
+        out().print(f"{script}: holds{label}", style="green")

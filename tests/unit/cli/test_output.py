@@ -7,9 +7,10 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from rich.table import Table
 from rich.text import Text
 
-from tuner.cli.output import out, print_hanging
+from tuner.cli.output import console, out, print_hanging
 
 WORDS = [f"--engine-flag-{number}" for number in range(20)]
 
@@ -21,9 +22,11 @@ class Terminal(io.StringIO):
 
 @pytest.fixture
 def fresh() -> Iterator[None]:
-    out.cache_clear()
+    for kept in (out, console):
+        kept.cache_clear()
     yield
-    out.cache_clear()
+    for kept in (out, console):
+        kept.cache_clear()
 
 
 @pytest.mark.usefixtures("fresh")
@@ -47,3 +50,15 @@ def test_a_pipe_keeps_lines_whole(capsys: pytest.CaptureFixture[str]) -> None:
     print_hanging(Text("warn"), [", ".join(WORDS), "→ advice"])
     out().print(" ".join(WORDS), markup=False)
     assert capsys.readouterr().out.splitlines() == [f"warn  {', '.join(WORDS)}", "      → advice", " ".join(WORDS)]
+
+
+@pytest.mark.usefixtures("fresh")
+def test_a_place_in_a_file_is_no_emoji_and_brackets_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    out().print("space.yaml:100:28 values[2] is [red]")
+    table = Table(box=None)
+    table.add_row("runs:100:1", "[bold]")
+    out().print(table)
+    console().print("space.yaml:1234:5")
+    captured = capsys.readouterr()
+    assert captured.out.split() == ["space.yaml:100:28", "values[2]", "is", "[red]", "runs:100:1", "[bold]"]
+    assert captured.err.strip() == "space.yaml:1234:5"
