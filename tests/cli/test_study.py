@@ -1,4 +1,4 @@
-"""`tuner study` from the outside: real processes for what launches, real Ray, real (simulated) servers, killed in every way."""
+"""`tuner study` from the outside: real processes, real Ray, real (simulated) servers, killed in every way."""
 
 from __future__ import annotations
 
