@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.scripted import failed
+from support.scripted import failed, measured
 from support.study_world import KNOBS, World, speed, toy_space
 
 from tuner.domain.outcome import Action, FailureClass
@@ -241,6 +242,25 @@ def test_sentinels_relaunch_the_baseline_between_search_trials(sqlite_url: str, 
         _, executor = world.run(speed)
     purposes = "".join(r.purpose.value[0] if r.purpose is not Purpose.SENTINEL else "S" for r in executor.requests)
     assert purposes == "bbssSssS"
+
+
+def test_a_baseline_that_is_slower_than_at_first_is_told_while_the_study_runs(sqlite_url: str, tmp_path: Path) -> None:
+    launches = itertools.count()
+
+    def slower_and_slower(request: TrialRequest) -> Outcome:
+        number = next(launches)
+        pace = 100.0 + number % 3 / 10 - (30 if number > 3 else 0)
+        return measured({1: pace, 16: 16 * pace})
+
+    with open_store(sqlite_url) as store:
+        space = toy_space(trials=12, baseline_launches=3, sentinel_every=2)
+        world = World(store, sqlite_url, tmp_path, space=space)
+        _, executor = world.run(slower_and_slower)
+    notes = [event.text for event in world.events if isinstance(event, Noted)]
+    drifts = [note for note in notes if "the baseline itself became faster or slower" in note]
+    assert len(drifts) == 1, "once, however many sentinels say so"
+    assert "after its first launches" in drifts[0]
+    assert [request.purpose for request in executor.requests].count(Purpose.SENTINEL) > 1
 
 
 def test_nothing_is_launched_beside_a_baseline_that_has_not_worked_yet(world: World) -> None:

@@ -15,6 +15,7 @@ from tuner.domain.trial import Purpose
 from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
 from tuner.study.ablate import AblateAgenda, AblationPlan
 from tuner.study.confirm import ConfirmAgenda
+from tuner.study.drift import machine_drift
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.extent import Extent, automatic_extent
 from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
@@ -153,6 +154,7 @@ class SearchAgenda:
         self._notify = notify
         self._reckoned: tuple[int, str | None] | None = None
         self._resting: set[tuple[str, str]] = set()
+        self._drift_told = False
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
         """See `tuner.study.launches.Agenda.next`."""
@@ -167,6 +169,7 @@ class SearchAgenda:
         left = 0 if enough else self._space.budget.trials - committed.trials
         if not self._enqueue_second_chance(memory, attempts, in_hand, left) and enough:
             return Done(enough)
+        self._tell_of_drift(attempts)
         self._enqueue_sentinel(attempts, in_hand)
         try:
             return self._ask(memory, attempts)
@@ -255,6 +258,14 @@ class SearchAgenda:
 
     def _baseline_known(self, attempts: list[AttemptRecord]) -> bool:
         return any(a.purpose is Purpose.BASELINE and a.state is AttemptState.MEASURED for a in attempts)
+
+    def _tell_of_drift(self, attempts: list[AttemptRecord]) -> None:
+        """Say once, while something can still be done about it, that the baseline is no longer what it was."""
+        measured = [a for a in attempts if a.state is AttemptState.MEASURED]
+        if not self._drift_told:
+            for caution in machine_drift(self._space, measured):
+                self._drift_told = True
+                self._notify(Noted(f"warning: {caution}"))
 
     def _enqueue_sentinel(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
         """Relaunch the baseline every so many search trials, so that drift of the machine shows."""
