@@ -253,7 +253,7 @@ def test_a_baseline_that_is_slower_than_at_first_is_told_while_the_study_runs(sq
         return measured({1: pace, 16: 16 * pace})
 
     with open_store(sqlite_url) as store:
-        space = toy_space(trials=12, baseline_launches=3, sentinel_every=2)
+        space = toy_space(trials=12, baseline_launches=3, sentinel_every=2, confirm_launches=0)
         world = World(store, sqlite_url, tmp_path, space=space)
         _, executor = world.run(slower_and_slower)
     notes = [event.text for event in world.events if isinstance(event, Noted)]
