@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from support.engines import VLLM_ON_ONE_CORE
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
@@ -18,8 +20,10 @@ from tuner.domain.output import Agreement, OutputReference
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialReport, TrialRequest
 from tuner.domain.values import Value
+from tuner.trial import starting
 from tuner.trial.output_check import ANSWERS
 from tuner.trial.runner import run_trial
+from tuner.trial.warm import WarmParents
 
 CHECKOUT = Path(__file__).parents[2]
 TOOLS = CHECKOUT / "tools"
@@ -29,7 +33,7 @@ ENGINES: dict[str, dict[str, Any]] = {
         "version": "0.32.0",
         "command": [str(BIN["vllm"] / "vllm"), "serve"],
         "flags": {"--enforce-eager": True, "--max-model-len": 512},
-        "env": {"HF_HUB_OFFLINE": 1, "VLLM_CPU_KVCACHE_SPACE": 1, "VLLM_HOST_IP": "127.0.0.1"},
+        "env": {"HF_HUB_OFFLINE": 1, "VLLM_CPU_KVCACHE_SPACE": 1, "VLLM_HOST_IP": "127.0.0.1", **VLLM_ON_ONE_CORE},
         "knobs": {"batch": {"values": [2, 8], "flag": "--max-num-seqs", "default": 8}},
     },
     "sglang": {
@@ -52,6 +56,16 @@ pytestmark = [
     pytest.mark.timeout(1500),
     pytest.mark.skipif(not all(map(Path.exists, BIN.values())), reason="run `make engines`"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def parents() -> Iterator[None]:
+    """Processes with the engines' imports, which are most of a start on a CPU; they end with this module."""
+    own = WarmParents()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starting, "_PARENTS", own)
+        yield
+    own.close()
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +93,7 @@ def launch(
     purpose: Purpose = Purpose.SEARCH,
     reference: OutputReference | None = None,
 ) -> TrialReport:
-    """Launch, check, measure and tear down."""
+    """Launch warm, as a search does, check, measure and tear down."""
     space = Space.model_validate(
         {
             "name": "answers",
@@ -106,6 +120,7 @@ def launch(
         workload=space.workload,
         run_dir=str(run_dir),
         reference=reference,
+        warm=True,
     )
     return run_trial(request, gpus=(), notify=lambda event: None, cancelled=lambda: False)
 
@@ -122,7 +137,10 @@ class Calibrated:
 
 @pytest.fixture(scope="module", params=sorted(ENGINES))
 def calibrated(
-    request: pytest.FixtureRequest, models: dict[int, Path], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    models: dict[int, Path],
+    parents: None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Calibrated:
     engine: str = request.param
     folder = tmp_path_factory.mktemp(engine)

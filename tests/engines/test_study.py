@@ -13,12 +13,14 @@ from pathlib import Path
 import httpx
 import pytest
 from support.commands import tuner
+from support.engines import VLLM_ON_ONE_CORE
 from support.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 VLLM = ROOT / ".engines" / "vllm" / "bin" / "vllm"
 MODEL = (ROOT / ".cache" / "models" / "tiny").resolve()
 TUNER = str(Path(sys.executable).with_name("tuner"))
+ENV = {"HF_HUB_OFFLINE": 1, "VLLM_CPU_KVCACHE_SPACE": 1, "VLLM_HOST_IP": "127.0.0.1", **VLLM_ON_ONE_CORE}
 SPACE = f"""\
 name: short
 model: {MODEL}
@@ -27,7 +29,7 @@ engines:
     version: 0.32.0
     command: [{VLLM}, serve]
     flags: {{--load-format: dummy, --enforce-eager: on, --max-model-len: 512}}
-    env: {{HF_HUB_OFFLINE: 1, VLLM_CPU_KVCACHE_SPACE: 1, VLLM_HOST_IP: 127.0.0.1}}
+    env: {json.dumps(ENV)}
     knobs:
       max_num_seqs: {{values: [2, 8], ordered: true, flag: --max-num-seqs, default: 8}}
 workload:

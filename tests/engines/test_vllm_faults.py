@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.engines import VLLM_ON_ONE_CORE
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, FailureClass, Phase
@@ -69,7 +70,12 @@ class Trial:
                         "version": "0.32.0",
                         "command": [str(VLLM), "serve"],
                         "flags": {**always, **flags},
-                        "env": {"HF_HUB_OFFLINE": 1, "VLLM_CPU_KVCACHE_SPACE": 1, "VLLM_HOST_IP": "127.0.0.1"},
+                        "env": {
+                            "HF_HUB_OFFLINE": 1,
+                            "VLLM_CPU_KVCACHE_SPACE": 1,
+                            "VLLM_HOST_IP": "127.0.0.1",
+                            **VLLM_ON_ONE_CORE,
+                        },
                     }
                 },
                 "workload": {

@@ -139,9 +139,9 @@ def has_token(control: ControlPlane) -> bool:
     return True
 
 
-def view(setup: EngineSetup, run_dir: Path, parents: WarmParents | None) -> View:
+def view(setup: EngineSetup, run_dir: Path, parents: WarmParents | None, **env: str) -> View:
     """Launch, look, end, and see to it that nothing is left."""
-    with serving(setup, run_dir, parents, SETTINGS) as (server, control):
+    with serving(setup, run_dir, parents, SETTINGS, **env) as (server, control):
         info = control.server_info()
         assert info is not None
         answer = control.complete(control.served_model(), "The", max_tokens=4, timeout_s=60.0)
@@ -205,12 +205,28 @@ def workers_of(server: ServerHandle) -> list[tuple[str, ...]]:
     return sorted(found)
 
 
+@dataclass(frozen=True)
+class Plain:
+    """A plain launch: what it looked like, and the modules that its processes looked for."""
+
+    view: View
+    modules: set[str]
+
+
+@pytest.fixture(scope="module")
+def plain_launch(setup: EngineSetup, tmp_path_factory: pytest.TempPathFactory) -> Plain:
+    folder = tmp_path_factory.mktemp("plain")
+    log = imported(folder / "imported")
+    seen = view(setup, folder / "run", None, PYTHONPATH=str(log))
+    return Plain(seen, names(log))
+
+
 def test_a_warm_server_is_the_one_that_a_plain_launch_gives(
-    setup: EngineSetup, parents: WarmParents, tmp_path: Path
+    setup: EngineSetup, parents: WarmParents, plain_launch: Plain, tmp_path: Path
 ) -> None:
-    with serving(setup, tmp_path / "first", parents, {}):
-        pass  # the parent was started for the baseline; what follows differs from it
-    plain, warm = view(setup, tmp_path / "plain", None), view(setup, tmp_path / "warm", parents)
+    # The parent is started for the baseline; what follows differs from it.
+    assert refused(setup, parents, tmp_path, {}) is None
+    plain, warm = plain_launch.view, view(setup, tmp_path / "warm", parents)
     assert len(plain.settings) > 50
     assert "3" in {value for name, value in warm.settings.items() if "max_num_seqs" in name or "max_running" in name}
     assert warm.settings == plain.settings
@@ -229,13 +245,10 @@ sys.meta_path.insert(0, Log())
 """
 
 
-def test_the_parent_imports_nothing_of_the_engine_that_a_plain_server_does_not(
-    setup: EngineSetup, tmp_path: Path
+def test_the_parent_imports_nothing_of_the_engine_that_a_plain_server_does_not_and_ends_with_its_worker(
+    setup: EngineSetup, plain_launch: Plain, tmp_path: Path
 ) -> None:
     """Modules for another platform may replace parts of torch when they are imported."""
-    plain = imported(tmp_path / "plain")
-    with serving(setup, tmp_path / "run", None, {}, PYTHONPATH=str(plain)):
-        pass
     warm, own = imported(tmp_path / "warm"), WarmParents()
     try:
         assert refused(setup, own, tmp_path, {}, PYTHONPATH=str(warm)) is None
@@ -243,8 +256,9 @@ def test_the_parent_imports_nothing_of_the_engine_that_a_plain_server_does_not(
         assert not [name for name in parent.imported.missing if name.startswith(setup.definition.name)]
     finally:
         own.close()
+    assert parent.process.poll() is not None
     of_engine = re.compile(rf"{setup.definition.name}\b")
-    in_plain, in_parent = ({n for n in names(folder) if of_engine.match(n)} for folder in (plain, warm))
+    in_plain, in_parent = ({n for n in found if of_engine.match(n)} for found in (plain_launch.modules, names(warm)))
     assert len(in_parent) > 200
     assert in_parent - in_plain == set()
 
@@ -285,11 +299,3 @@ def refused(
     except ColdError as error:
         return str(error)
     return None
-
-
-def test_when_the_worker_ends_so_do_the_processes_with_the_imports(setup: EngineSetup, tmp_path: Path) -> None:
-    own = WarmParents()
-    assert refused(setup, own, tmp_path, {}) is None
-    kept = [parent.process for parent in own._parents.values()]
-    own.close()
-    assert all(process.poll() is not None for process in kept)
