@@ -7,7 +7,7 @@ are power transformations (Box & Cox 1964) of the same data, and the data say wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -50,6 +50,10 @@ class Scale:
         """The scale on which these values have their median at 0 and, unless they hardly vary, unit variance."""
         bent = cls(float(np.median(logs)), 1.0, bend)
         return cls(bent.center, max(float(bent.scaled(logs).std()), _SMALLEST_SIZE), bend)
+
+    def resized(self, factor: float) -> Scale:
+        """The same scale with units so many times as large; they do not get smaller than data are ever blown up."""
+        return replace(self, size=max(self.size * factor, _SMALLEST_SIZE))
 
     def scaled(self, logs: Array) -> Array:
         """Log values on this scale."""
