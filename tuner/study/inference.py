@@ -111,11 +111,28 @@ class Rounds:
         own = len(launches) - int(np.linalg.matrix_rank(design)) if launches else 0
         self.df = own + sum(len(group) - 1 for group in groups)
         self._variance = (float(residuals @ residuals) + sum(scatter)) / self.df if self.df else math.nan
+        self._level = _level_noise(
+            [[launch.value for launch in launches if launch.arm == arm] for arm in self._arms],
+            groups,
+            rounds=len(blocks),
+            within=float(residuals @ residuals) / own if own else 0.0,
+            within_df=own,
+        )
 
     @property
     def deviation(self) -> float:
         """Standard deviation from launch to launch within a round, as a share; NaN without degrees of freedom."""
         return math.sqrt(self._variance)
+
+    def level_error(self, launches: int) -> float | None:
+        """Half of the 95 % interval, in logarithms, of an arm's own level after so many launches; None without repeats.
+
+        From the scatter of launches around the mean of their arm, pooled over arms. What moves a whole round falls out
+        of comparisons, but not out of a number that stands alone: the next launch has a round of its own.
+        """
+        if self._level is None:
+            return None
+        return t_quantile(0.5 + CONFIDENCE / 2, self._level.df) * math.sqrt(self._level.variance / launches)
 
     def together(self, a: str, b: str) -> int:
         """Rounds in which both arms were measured."""
@@ -134,6 +151,51 @@ class Rounds:
         square = float(wanted @ self._inverse @ wanted)
         error = math.sqrt(max(square, 0.0) * self._variance) if self.df else math.nan
         return Contrast(float(wanted @ self._effects), error, self.df)
+
+
+@dataclass(frozen=True, slots=True)
+class _Noise:
+    """A variance of logarithms, and how many degrees of freedom its estimate is worth."""
+
+    variance: float
+    df: float
+
+
+def _level_noise(
+    arms: Sequence[Sequence[float]],
+    replicates: Sequence[Sequence[float]],
+    *,
+    rounds: int,
+    within: float,
+    within_df: int,
+) -> _Noise | None:
+    """How launches of one arm scatter, the luck of their rounds included.
+
+    All arms of a round share its luck, so that together they tell it only once: the pooled scatter is the sum of the
+    mean squares of rounds and of noise, and its degrees of freedom lie between those of one arm and those of all
+    (Satterthwaite, Biometrics Bulletin 2, 1946).
+    """
+    parts: list[tuple[float, _Noise]] = []
+    if (pooled := _pooled(arms)) is not None:
+        noise = (len(arms) - 1) / len(arms) * within
+        luck = max(pooled.variance - noise, 0.0)
+        doubt = luck**2 / max(rounds - 1, 1) + (noise**2 / within_df if within_df else 0.0)
+        parts.append((pooled.df, _Noise(pooled.variance, (luck + noise) ** 2 / doubt if doubt else pooled.df)))
+    if (alike := _pooled(replicates)) is not None:
+        parts.append((alike.df, alike))
+    if not parts:
+        return None
+    total = sum(weight for weight, _ in parts)
+    variance = sum(weight / total * part.variance for weight, part in parts)
+    doubt = sum((weight / total * part.variance) ** 2 / part.df for weight, part in parts)
+    return _Noise(variance, variance**2 / doubt if doubt else total)
+
+
+def _pooled(groups: Sequence[Sequence[float]]) -> _Noise | None:
+    """The variance within groups; None where no group has two values."""
+    repeated = [np.log(group) for group in groups if len(group) > 1]
+    df = sum(len(group) - 1 for group in repeated)
+    return _Noise(sum((len(group) - 1) * float(np.var(group, ddof=1)) for group in repeated) / df, df) if df else None
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

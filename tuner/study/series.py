@@ -22,7 +22,7 @@ from tuner.search.base import Proposal, Search
 from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
 from tuner.study.verdict import wanted_metrics
-from tuner.trial.statistics import CONFIDENCE, t_quantile
+from tuner.trial.statistics import CONFIDENCE
 
 SIGNIFICANCE = 1 - CONFIDENCE
 
@@ -234,7 +234,7 @@ class SeriesResults:
         return not wide.contains(0.0) or (usual.low > -self._asked and usual.high < self._asked)
 
     def values(self, candidate: Candidate) -> tuple[Estimate | None, ...]:
-        """Per objective the geometric mean over launches, with an interval from the noise that all arms show.
+        """Per objective the geometric mean over launches, with an interval from how launches of all arms scatter.
 
         Effects are differences of logarithms: where no launch is missing, they are the ratios of these means.
         """
@@ -246,16 +246,15 @@ class SeriesResults:
         if not own:
             return None
         center = statistics.geometric_mean(own)
-        if rounds.df < 1:
+        half = rounds.level_error(len(own))
+        if half is None:
             return Estimate(center, launches=len(own))
-        half = t_quantile(0.5 + CONFIDENCE / 2, rounds.df) * rounds.deviation / math.sqrt(len(own))
         low, high = center * math.exp(-half), center * math.exp(half)
         return Estimate(center, low, high, len(own), SpreadKind.BETWEEN_LAUNCHES)
 
     def broken(self, candidate: Candidate, reference: Candidate) -> dict[str, float]:
-        """Limits that the median launch breaks → by how much, as a share of the bound."""
-        base = self._medians(reference)
-        own = self._medians(candidate)
+        """Limits that the launches break in the mean → by how much, as a share of the bound."""
+        base, own = self._centers(reference), self._centers(candidate)
         broken = {}
         for limit in self._space.limits:
             at = limit.at
@@ -264,11 +263,12 @@ class SeriesResults:
                 broken[limit.label] = excess
         return broken
 
-    def _medians(self, candidate: Candidate) -> dict[MetricAt, float]:
+    def _centers(self, candidate: Candidate) -> dict[MetricAt, float]:
+        """The means that are told (`values`); of a metric that may be nothing, like a share of errors, the median."""
         found = {}
         for at in wanted_metrics(self._space):
             own = [a for a in self._series if a.candidate.fingerprint == candidate.fingerprint]
             values = [value for a in own if (value := measured_value(a, at)) is not None]
             if values:
-                found[at] = statistics.median(values)
+                found[at] = statistics.geometric_mean(values) if min(values) > 0 else statistics.median(values)
         return found

@@ -162,3 +162,34 @@ def test_holm_steps_down_and_never_orders_otherwise() -> None:
     assert adjusted == pytest.approx({"d": 0.02, "a": 0.03, "c": 0.06, "b": 0.06})
     assert holm({"only": 0.6}) == {"only": 0.6}
     assert holm({"a": 0.9, "b": 0.8}) == {"a": 1.0, "b": 1.0}
+
+
+def test_the_interval_of_a_level_covers_the_next_rounds_too_whether_rounds_differ_or_not() -> None:
+    rng = np.random.default_rng(8)
+    for luck in (0.0, 0.01, 0.03):
+        hits = 0
+        for _ in range(1500):
+            shared = rng.normal(0.0, luck, 3)
+            rows = [Launch(arm, i, math.exp(shared[i] + rng.normal(0.0, 0.01))) for arm in ARMS[:2] for i in range(3)]
+            error = Rounds(rows).level_error(3)
+            assert error is not None
+            hits += abs(float(np.mean([math.log(row.value) for row in rows if row.arm == "base"]))) <= error
+        assert 0.925 <= hits / 1500 <= 0.985
+
+
+def test_the_interval_of_a_level_is_that_of_its_launches_and_not_of_differences() -> None:
+    speeds = {"base": (279.1, 278.3, 277.7), "x": (301.7, 301.4, 300.3)}
+    rounds = Rounds([Launch(arm, i, value) for arm, values in speeds.items() for i, value in enumerate(values)])
+    error, contrast = rounds.level_error(3), rounds.contrast("x", "base")
+    assert error is not None
+    assert contrast is not None
+    assert contrast.error < error / 3, "rounds move both arms alike"
+    alone = [stats.t.ppf(0.975, 2) * np.std(np.log(values), ddof=1) / math.sqrt(3) for values in speeds.values()]
+    assert error == pytest.approx(np.mean(alone), rel=0.1), "nearly all the scatter is the rounds', seen but once"
+
+
+def test_a_single_round_tells_nothing_of_levels_but_what_replicates_say() -> None:
+    rows = [Launch("base", 0, 100.0), Launch("x", 0, 110.0)]
+    assert Rounds(rows).level_error(1) is None
+    error = Rounds(rows, [[99.0, 100.0, 101.0]]).level_error(1)
+    assert error == pytest.approx(stats.t.ppf(0.975, 2) * np.std(np.log([99.0, 100.0, 101.0]), ddof=1))

@@ -11,7 +11,7 @@ from support import records
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured
 from tuner.domain.proof import Finding
-from tuner.domain.space import Space
+from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import LaunchKind, Purpose
 from tuner.study.confirm import confirmation_of
@@ -75,3 +75,35 @@ def test_values_of_whole_rounds_stand_in_the_ratio_that_the_effect_says() -> Non
     assert other is not None
     assert found.arms[1].effects[0].change == pytest.approx(other.center / base.center - 1)
     assert base.center == pytest.approx(math.sqrt(32.1 * 32.5))
+
+
+def test_a_limit_is_judged_by_the_same_means_that_are_told() -> None:
+    space = SPACE.model_copy(
+        update={"limits": (Limit.model_validate({"metric": "output_tok_s", "level": 1, "min_of_baseline": 0.95}),)}
+    )
+    speeds = ((BASELINE, (11399, 9674, 11467)), (OTHER, (9700, 10028, 12800)))
+    rounds = [
+        launch(2 * block + turn, candidate, values[block], purpose=Purpose.CONFIRM, block=block)
+        for block in range(3)
+        for turn, (candidate, values) in enumerate(speeds)
+    ]
+    found = confirmation_of(
+        space, [launch(9, BASELINE, 11000, purpose=Purpose.BASELINE), *rounds], {"simulated": BASELINE}
+    )
+    assert found is not None
+    base, other = found.arms
+    assert other.values[0] is not None
+    assert base.values[0] is not None
+    assert other.values[0].center / base.values[0].center == pytest.approx(0.9948, abs=1e-4)
+    assert other.broken == {}, "the median launch has 12 % less than the baseline's, the mean half a percent"
+
+
+def test_the_interval_of_a_number_holds_the_launches_that_it_is_made_of() -> None:
+    found = confirmation_of(SPACE, study(LaunchKind.WARM), {"simulated": BASELINE})
+    assert found is not None
+    for arm, speeds in zip(found.arms, zip(*ROUNDS.values(), strict=True), strict=True):
+        value = arm.values[0]
+        assert value is not None
+        assert value.low is not None
+        assert value.high is not None
+        assert value.low < min(speeds) < max(speeds) < value.high
