@@ -140,10 +140,9 @@ def read_text(path: Path, *, shown_as: str | None = None) -> str:
     if len(raw) > MAX_BYTES:
         _refuse(name, f"is larger than {MAX_BYTES:,} bytes", hint="this is hardly the file you meant")
     try:
-        text = raw.decode("utf-8-sig")
+        text = raw.decode().removeprefix("\ufeff")
     except UnicodeDecodeError as error:
-        line = raw.count(b"\n", 0, error.start) + 1
-        _refuse(name, f"is not UTF-8 text (line {line})", hint="save it as UTF-8")
+        raise SpecError([_encoding_problem(raw, name, error)]) from error
     if "\0" in text:
         _refuse(name, "is a binary file, not text")
     return text
@@ -191,6 +190,15 @@ def _refuse(file: str, message: str, *, hint: str | None = None) -> NoReturn:
 def _line(text: str, number: int) -> str:
     lines = text.split("\n")
     return lines[number - 1].rstrip("\r") if 0 < number <= len(lines) else ""
+
+
+def _encoding_problem(raw: bytes, file: str, error: UnicodeDecodeError) -> Problem:
+    begin = raw.rfind(b"\n", 0, error.start) + 1
+    line, column = raw.count(b"\n", 0, begin) + 1, len(raw[begin : error.start].decode().removeprefix("\ufeff")) + 1
+    source = raw[begin:].partition(b"\n")[0].decode(errors="replace").rstrip("\r")
+    return Problem(
+        file, line, column, "", f"is not UTF-8 text: byte 0x{raw[error.start]:02x}", source, "save it as UTF-8"
+    )
 
 
 def _syntax_problem(text: str, file: str, error: MarkedYAMLError) -> Problem:

@@ -153,8 +153,8 @@ class TestFiles:
         assert "cannot be read" in self.refused(tmp_path / "secret.yaml")
 
     def test_a_binary_file(self, tmp_path: Path) -> None:
-        (tmp_path / "b.yaml").write_bytes(b"a: 1\n\xff\xfe\n")
-        assert "not UTF-8 text (line 2)" in self.refused(tmp_path / "b.yaml")
+        (tmp_path / "b.yaml").write_bytes(b"\xef\xbb\xbfa: 1\nb: \xc3\xa9\xff\xfe\n")
+        assert "b.yaml:2:5 is not UTF-8 text: byte 0xff" in self.refused(tmp_path / "b.yaml")
         (tmp_path / "b.yaml").write_bytes(b"a\0b")
         assert "binary" in self.refused(tmp_path / "b.yaml")
 

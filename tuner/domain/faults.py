@@ -24,6 +24,27 @@ _PATTERNS = {
     r"^\d+\.\d+$": 'must look like "12.0", in quotes',
 }
 
+_WHOLE, _NUMBER = "must be a whole number", "must be a number"
+_KINDS = {
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": "must be a smaller whole number",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "must be a finite number",
+    "bool_type": "must be true or false",
+    "bool_parsing": "must be true or false",
+    "string_type": "must be a text",
+    "model_type": "must be a mapping (key: value)",
+    "mapping_type": "must be a mapping (key: value)",
+    "dict_type": "must be a mapping (key: value)",
+    "list_type": "must be a list",
+    "tuple_type": "must be a list",
+}
+"""Type of a pydantic error → what the value must be."""
+_SHOWS_INPUT = ("int", "float", "bool")
+"""Of these, what was written instead is told."""
 
 _ONE_VALUE = {(member,) for member in ("bool", "int", "float", "str")}
 """How pydantic names the members of the union that a setting's value is; each of them complains."""
@@ -97,10 +118,10 @@ def _words_for(item: Mapping[str, Any]) -> str:
         return _PATTERNS.get(str(context.get("pattern")), str(item["msg"]))
     if kind == "enum":
         return f"{item['input']!r} is not known; it may be {context.get('expected')}"
-    if kind in ("model_type", "mapping_type", "dict_type"):
-        return "must be a mapping (key: value)"
-    if kind == "tuple_type":
-        return "must be a list"
+    if kind in _KINDS:
+        given = item["input"]
+        told = kind.startswith(_SHOWS_INPUT) and isinstance(given, str | int | float)
+        return f"{_KINDS[kind]}, not {given}" if told else _KINDS[kind]
     text = str(item["msg"]).removeprefix("Value error, ").replace(" after validation", "")
     return re.sub("^(Input should be|(Tuple|String) should have)", lambda found: f"must {found[0].split()[-1]}", text)
 

@@ -16,6 +16,7 @@ from tuner.errors import Problem, SpecError
 from tuner.secrets import is_secret_name
 from tuner.spec.command import import_command
 from tuner.spec.command.model import FlagText, LaunchCommand
+from tuner.spec.defaults import default_fault, outside
 from tuner.spec.findings import Findings, Place
 from tuner.spec.fitting import Unfit, fit, means_off, pop_key
 from tuner.spec.settings import (
@@ -115,9 +116,8 @@ def _left_alone(space: Space, engine: str, name: str, catalogue: FlagCatalogue, 
     knob = space.knobs_of(engine)[name]
     if knob.allows(None):
         return None
-    if knob.default is not None and knob.allows(knob.default):
-        return knob.default
-    if knob.flag is not None and knob.key is None:
+    told = knob.default
+    if told is None and knob.flag is not None and knob.key is None:
         spec, _ = resolve_flag(catalogue, knob.flag)
         if spec is None:
             # An unknown flag is reported as such; it has no value to ask for.
@@ -127,14 +127,34 @@ def _left_alone(space: Space, engine: str, name: str, catalogue: FlagCatalogue, 
             landed = spec.default if isinstance(spec.default, bool) else None if spec.kind == "toggle" else False
             if landed is not None:
                 return (not landed) if knob.inverted else landed
-        if spec.default is not None:
-            for value in (spec.default, str(spec.default)):
-                if knob.allows(value):
-                    return value
-    message = f"say what the baseline of {engine} is: nothing tells the value of this knob when it is left out"
-    hint = f"give it a `default`, add `unset` to its values, or write `baseline: {{set: {{{name}: …}}}}` for {engine}"
-    findings.error(knob_place(space, engine, name), message, hint, key=True)
+        told = spec.default
+    if told is None:
+        message = f"say what the baseline of {engine} is: nothing tells the value of this knob when it is left out"
+        hint = f"give it a `default`, {_instead(engine, name)}"
+        findings.error(knob_place(space, engine, name), message, hint, key=True)
+        return None
+    for value in (told, str(told)):
+        if knob.allows(value):
+            return value
+    _note_outside(space, engine, name, told, catalogue, findings)
     return None
+
+
+def _note_outside(
+    space: Space, engine: str, name: str, told: Scalar, catalogue: FlagCatalogue, findings: Findings
+) -> None:
+    """The baseline leaves a knob at a value that is not searched; a `default` that cannot be is reported as such."""
+    knob, place = space.knobs_of(engine)[name], knob_place(space, engine, name)
+    message = f"the baseline of {engine} leaves this knob at {spell(told)}, which is {outside(knob, told)}"
+    hint = f"let the knob take {spell(told)}, {_instead(engine, name)}"
+    if knob.default is None:
+        findings.error(place, message, hint, key=True)
+    elif default_fault(knob, catalogue, space.hardware) is None:
+        findings.error((*place, "default"), message, f"correct it, {hint}")
+
+
+def _instead(engine: str, name: str) -> str:
+    return f"add `unset` to its values, or write `baseline: {{set: {{{name}: …}}}}` for {engine}"
 
 
 def _usable(space: Space, engine: str, command: LaunchCommand, place: Place, findings: Findings) -> bool:

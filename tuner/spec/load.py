@@ -18,6 +18,7 @@ from tuner.domain.space import Space
 from tuner.domain.values import Scalar
 from tuner.errors import Problem, SpecError
 from tuner.spec.baseline import derive_baseline
+from tuner.spec.defaults import check_defaults
 from tuner.spec.findings import Findings
 from tuner.spec.goals import check_goals
 from tuner.spec.inline import without_config_files
@@ -32,6 +33,8 @@ NOT_IN_HASH = frozenset({"description", "budget", "probe"})
 
 GPUS_PLACEHOLDER = "{gpus}"
 """As a flag's value: what `hardware.gpus` says."""
+
+_EMPTY_HINT = "it needs name, model and engines; README.md shows a whole one under Space files"
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +146,7 @@ def check_document(
 ) -> Space | None:
     """Run every check on a parsed file; returns the space as far as it can be read."""
     if document.data is None:
-        findings.error((), "the file is empty")
+        findings.error((), "the file is empty", _EMPTY_HINT)
         return None
     data = _fill_in_gpus(_override(copy.deepcopy(document.data), overrides))
     space, dropped = read_space(document, data, findings)
@@ -160,6 +163,7 @@ def check_document(
         catalogue = catalogues[engine](space.engines[engine].version)
         _check_version(space, engine, catalogue, findings)
         check_settings(space, engine, catalogue, reaches[engine], findings, deny)
+        check_defaults(space, engine, catalogue, reaches[engine], findings)
         _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder, deny)
     return space
 

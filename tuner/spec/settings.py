@@ -70,11 +70,10 @@ def check_settings(
     """Check every knob and fixed setting of one engine against its catalogue.
 
     Args:
-        reach: which knobs can be active; None when the conditions themselves are wrong, then all count as active.
+        reach: see `possible_knobs`.
         deny: what may not be set.
     """
-    knobs = space.knobs_of(engine)
-    possible = {name: knob for name, knob in knobs.items() if reach is None or _can_be_active(reach, name)}
+    possible = possible_knobs(space, engine, reach)
     for name, knob in possible.items():
         place = knob_place(space, engine, name)
         for value_place, value in _values(knob, place):
@@ -91,6 +90,16 @@ def check_settings(
     _check_defaults(space, engine, catalogue, possible, findings)
     _check_collisions(space, engine, catalogue, possible, reach, findings)
     _check_kept(space, engine, catalogue, possible, findings, deny)
+
+
+def possible_knobs(space: Space, engine: str, reach: Reach | None) -> dict[str, Knob]:
+    """The knobs of an engine that can be active.
+
+    Args:
+        reach: tells which; None when the conditions themselves are wrong, then all count as active.
+    """
+    knobs = space.knobs_of(engine)
+    return {name: knob for name, knob in knobs.items() if reach is None or _can_be_active(reach, name)}
 
 
 def _can_be_active(reach: Reach, name: str) -> bool:

@@ -17,7 +17,7 @@ from tuner.domain.faults import fault_of
 from tuner.domain.space import MISPLACED, Space
 from tuner.domain.values import UNSET_WORD
 from tuner.spec.findings import Findings
-from tuner.yamlfile import Document
+from tuner.yamlfile import Document, dotted
 
 _WORDS: Mapping[str, bool | None] = {"on": True, "off": False, UNSET_WORD: None}
 _ROUNDS = 8
@@ -109,6 +109,9 @@ def _report(data: Any, item: dict[str, Any], findings: Findings) -> list[_Path]:
             if not (path[-1] in ("level", "rate") and findings.left_out("workload", f"{path[-1]}s")):
                 findings.error(path, message)
         return list(dict.fromkeys(path[:2] for path, _ in faults))
+    if kind == "missing" and any(problem.path == dotted(item["loc"]) for problem in findings.errors):
+        # What stood there was wrong, and was left out.
+        return [_unit(item["loc"][:-1]) or (item["loc"][-1],)]
     fault = fault_of(item, data, Space)
     findings.error(fault.path, fault.message, fault.hint, key=fault.key, offset=_offset_in(item))
     if kind == "missing":

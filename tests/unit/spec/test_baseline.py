@@ -65,7 +65,6 @@ class TestWithoutACommand:
             {"values": [1, 2], "env": "X"},
             {"switch": True, "env": "X"},
             {"values": [8, 16], "flag": "--max-running"},
-            {"values": [2, 4], "flag": "--tp"},
             {"switch": True, "flag": "--caching"},
         ):
             with pytest.raises(SpecError, match="say what the baseline of engine is"):

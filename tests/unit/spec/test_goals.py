@@ -47,3 +47,23 @@ def test_goodput_needs_to_be_told_which_requests_are_good(load: Load, errors: Er
 def test_editors_know_that_a_load_is_a_level_or_a_rate(objective: dict[str, float], sound: bool) -> None:
     document = {"name": "t", "model": "m", "engines": {"engine": {}}, "objectives": [objective]}
     assert Draft202012Validator(space_schema()).is_valid(document) is sound
+
+
+@pytest.mark.parametrize(
+    ("bound", "problem"),
+    [
+        ("min_of_baseline: -3", "must be above 0: it is a share of the baseline's value (0.95 is 95 % of it)"),
+        ("max_of_baseline: 0", "must be above 0"),
+        ("min_of_baseline: 30", "30 is 3,000 % of the baseline's value: a share is meant (for 30 % write 0.3)"),
+        ("max_of_baseline: 105", "a share is meant (for 105 % write 1.05)"),
+    ],
+)
+def test_a_bound_relative_to_the_baseline_is_a_share(errors: Errors, bound: str, problem: str) -> None:
+    (found,) = errors(f"limits: [{{metric: output_tok_s, level: 1, {bound}}}]\n")
+    key = bound.partition(":")[0]
+    assert found.startswith(f"s.yaml:3:60 limits[0].{key}: ")
+    assert problem in found
+
+
+def test_a_configuration_may_have_to_be_several_times_as_good_as_the_baseline(load: Load) -> None:
+    load("limits: [{metric: output_tok_s, level: 1, min_of_baseline: 3}]\n")

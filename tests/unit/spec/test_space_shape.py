@@ -78,6 +78,12 @@ def test_an_unknown_key_has_a_suggestion(errors: Errors) -> None:
             "limits[0].rate: rate 5 is not among the workload's rates 1, 2.5 (add it to workload.rates)",
         ),
         ("budget: {trials: 0}\n", "s.yaml:3:18 budget.trials: must be greater than 0"),
+        ("budget: {trials: many}\n", "s.yaml:3:18 budget.trials: must be a whole number, not many"),
+        ("budget: {trials: 1.5}\n", "s.yaml:3:18 budget.trials: must be a whole number, not 1.5"),
+        ("budget: {hours: long}\n", "s.yaml:3:17 budget.hours: must be a number, not long"),
+        ("budget: {cut_short: maybe}\n", "s.yaml:3:21 budget.cut_short: must be true or false, not maybe"),
+        ("description: [a]\n", "s.yaml:3:14 description: must be a text"),
+        ("workload: {levels: 1}\n", "s.yaml:3:20 workload.levels: must be a list"),
         ("engines: {engine: {baseline: {command: x, set: {a: 1}}}}\n", "give command or set, not both"),
     ],
 )
@@ -189,3 +195,15 @@ def test_the_hash_is_about_meaning(load: Load) -> None:
     assert load("# words\n" + text + "description: d\nbudget: {trials: 9}\n").hash == same
     assert load(text.replace("[1, 2]", "[1, 2, 3]")).hash != same
     assert load(text, model="other").hash != same
+
+
+def test_a_part_without_anything_in_it_is_reported_once(errors: Errors) -> None:
+    assert errors("name: t\nmodel: m\nengines:\n") == [
+        "s.yaml:3:1 engines: is empty: it must be a mapping (key: value)"
+    ]
+
+
+def test_an_empty_file_says_what_belongs_into_it(tmp_path: Path) -> None:
+    (tmp_path / "s.yaml").write_text("")
+    with pytest.raises(SpecError, match=r"the file is empty \(it needs name, model and engines"):
+        load_space(tmp_path / "s.yaml", catalogues={})
