@@ -71,6 +71,21 @@ def test_a_written_script_is_executable_and_remembered(tuner: Run, folder: Path)
     assert (export.trial, export.path, export.sha256) == (1, str(script), digest)
 
 
+@pytest.mark.parametrize("form", ["md", "csv"])
+def test_a_written_table_is_one_document_of_no_single_trial(tuner: Run, folder: Path, form: str) -> None:
+    done = tuner("export", "night", "--format", form, "-o", f"front.{form}", "--json")
+    assert (done.code, done.err) == (0, "")
+    digest = hashlib.sha256((folder / f"front.{form}").read_bytes()).hexdigest()
+    assert json.loads(done.out) == {
+        "study": "night",
+        "trial": None,
+        "format": form,
+        "path": f"front.{form}",
+        "sha256": digest,
+        "simulated": True,
+    }
+
+
 @pytest.mark.parametrize(
     ("pick", "trial"), [("single-stream", 1), ("throughput", 1), ("knee", 1), ("baseline", 0), ("0", 0)]
 )

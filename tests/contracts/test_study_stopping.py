@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from support.scripted import failed, measured
+from support.scripted import SCRIPTED_LAUNCH_S, failed, measured
 from support.study_world import World, toy_space
 
 from tuner.domain.load import LoadPoint
@@ -86,6 +86,12 @@ def test_gpu_hours_end_a_study(store: Store, sqlite_url: str, tmp_path: Path) ->
     end, executor = world(store, sqlite_url, tmp_path, wide_space(trials=24, gpu_hours=1e-9)).run(in_full)
     assert len(executor.requests) == 1
     assert "GPU-hours" in end.reason
+
+
+def test_gpu_hours_are_those_that_workers_report(store: Store, sqlite_url: str, tmp_path: Path) -> None:
+    two_and_a_half = 2.5 * SCRIPTED_LAUNCH_S / 3600
+    _, executor = world(store, sqlite_url, tmp_path, wide_space(trials=24, gpu_hours=two_and_a_half)).run(in_full)
+    assert len(executor.requests) == 3
 
 
 def test_a_launch_that_is_beaten_already_is_measured_in_part_and_never_on_the_front(

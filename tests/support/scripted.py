@@ -13,6 +13,9 @@ from tuner.execution.base import Finished, Update, key_of
 
 Script = Callable[[TrialRequest], Outcome]
 
+SCRIPTED_LAUNCH_S = 2.0
+"""How long each launch ran, as the executor reports it."""
+
 
 def measured(values: dict[int, float], *, simulated: bool = True) -> Measured:
     """Output tok/s by level, two repeats each."""
@@ -79,7 +82,7 @@ class ScriptedExecutor:
             outcome,
             plan,
             started_at=at,
-            finished_at=at + 2,
+            finished_at=at + SCRIPTED_LAUNCH_S,
             machine=self._machine(request),
             kind=LaunchKind.WARM if request.warm else LaunchKind.PLAIN,
         )

@@ -47,6 +47,7 @@ def export(
     """Write a measured configuration as a script, compose file, service or manifest that starts the same server.
 
     With --json: one document with `study`, `trial`, `format`, `path`, `sha256`, `simulated`; it needs -o.
+    `trial` is null for a table, which holds every configuration.
     """
     from tuner.store import open_store
 
@@ -57,31 +58,32 @@ def export(
         raise UsageError("--json describes the written file: say which with -o", hint="or take --format json alone")
     with open_store(storage, create=False) as store:
         record = store.study(study)
-        if form in _TABLE_FORMATS:
-            _export_table(store, record, form, output)
-            return
-        chosen = _gather(store, record, pick)
-        text = _text(chosen, form)
+        chosen = None if form in _TABLE_FORMATS else _gather(store, record, pick)
+        text = _table(store, record, form) if chosen is None else _text(chosen, form)
         if output is None:
             sys.stdout.write(text)
             return
-        digest = _write(store, chosen, form, output, text)
+        digest = _write_file(output, text, executable=form == "sh")
+        if chosen is not None:
+            _remember(store, chosen, form, output, digest)
+    simulated = record.simulated if chosen is None else chosen.simulated
     if as_json:
         print_json(
             {
                 "study": study,
-                "trial": chosen.trial,
+                "trial": None if chosen is None else chosen.trial,
                 "format": form,
                 "path": str(output),
                 "sha256": digest,
-                "simulated": chosen.simulated,
+                "simulated": simulated,
             }
         )
-    else:
-        label = ", simulated" if chosen.simulated else ""
-        console().print(f"{output}: trial {chosen.trial} of {study} ({form}{label})")
-        if chosen.broken:
-            console().print(f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow")
+        return
+    label = ", simulated" if simulated else ""
+    what = "the front" if chosen is None else f"trial {chosen.trial}"
+    console().print(f"{output}: {what} of {study} ({form}{label})")
+    if chosen is not None and chosen.broken:
+        console().print(f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow")
 
 
 def write_default_export(store: Store, record: StudyRecord) -> Path:
@@ -98,7 +100,7 @@ def write_default_export(store: Store, record: StudyRecord) -> Path:
     # Run directories are RUNS/STUDY/TRIAL/ATTEMPT.
     folder = next(Path(a.run_dir).parents[1] for a in attempts if a.trial == chosen.trial)
     path = folder / "serve.sh"
-    _write(store, chosen, "sh", path, _text(chosen, "sh"))
+    _remember(store, chosen, "sh", path, _write_file(path, _text(chosen, "sh"), executable=True))
     return path
 
 
@@ -115,33 +117,27 @@ def _text(chosen: Export, form: str) -> str:
     return FORMATS[form](chosen)
 
 
-def _write(store: Store, chosen: Export, form: str, path: Path, text: str) -> str:
-    """Write and remember an export; the hash of what was written."""
-    content = text.encode()
-    _write_file(path, content, executable=form == "sh")
-    digest = hashlib.sha256(content).hexdigest()
+def _table(store: Store, record: StudyRecord, form: str) -> str:
+    from tuner.export.standings import front_of
+    from tuner.export.table import TABLES
+
+    attempts = store.attempts(record.name)
+    return TABLES[form](front_of(record.space, attempts), confirmation(record, attempts))
+
+
+def _remember(store: Store, chosen: Export, form: str, path: Path, digest: str) -> None:
     store.record_export(
         ExportRecord(chosen.study, chosen.trial, form, str(path.absolute()), digest, created_at=time.time())
     )
-    return digest
 
 
-def _write_file(path: Path, content: bytes, *, executable: bool) -> None:
+def _write_file(path: Path, text: str, *, executable: bool) -> str:
+    """Write a file; the hash of what was written."""
+    content = text.encode()
     try:
         path.write_bytes(content)
         if executable:
             path.chmod(0o755)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error
-
-
-def _export_table(store: Store, record: StudyRecord, form: str, output: Path | None) -> None:
-    from tuner.export.standings import front_of
-    from tuner.export.table import front_table
-
-    text = front_table(front_of(record.space, store.attempts(record.name)), "md" if form == "md" else "csv")
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        _write_file(output, text.encode(), executable=False)
-        console().print(f"{output}: the front of {record.name} ({form})")
+    return hashlib.sha256(content).hexdigest()

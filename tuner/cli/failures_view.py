@@ -35,7 +35,7 @@ def failure_rows(rows: Sequence[TrialSummary]) -> list[dict[str, Any]]:
                 "count": len(members),
                 "phases": list(dict.fromkeys(failure.phase.value for failure in failures)),
                 "blames": list(blames),
-                "seconds": sum(row.seconds for row in members),
+                "seconds": sum(row.failed_seconds for row in members),
                 "evidence": next((f.evidence[0] for f in failures if f.evidence), None),
                 "log": f"{members[0].last.run_dir}/server.log",
                 "trials": [row.trial for row in members],

@@ -130,6 +130,18 @@ class AttemptRecord:
     report: TrialReport | None = None
     block: int | None = None
 
+    @property
+    def ran_s(self) -> float:
+        """Seconds that it ran: by its worker's report, else for as long as anybody looked after it; 0 while it runs.
+
+        A launch that was interrupted may be found, and given up, long after it ended.
+        """
+        if self.report is not None:
+            return max(0.0, self.report.finished_at - self.report.started_at)
+        if self.finished_at is None:
+            return 0.0
+        return max(0.0, min(self.finished_at, self.lease_expires_at) - self.started_at)
+
     def was_launched(self, kind: LaunchKind) -> bool:
         """Whether a worker reported that its server was launched so."""
         return self.report is not None and self.report.kind is kind

@@ -109,7 +109,7 @@ class Coordinator:
     def _affordable(self, attempts: list[AttemptRecord]) -> float:
         """Launches of the usual length for which the budget has time left; infinite without a limit."""
         budget, spent = self._record.space.budget, self._spent(attempts)
-        seconds = [a.finished_at - a.started_at for a in attempts if a.finished_at is not None]
+        seconds = [a.ran_s for a in attempts if a.report is not None]
         usual = statistics.fmean(seconds) / 3600 if seconds else 0.0
         limits = (
             (budget.hours, spent.hours, usual),
@@ -120,7 +120,7 @@ class Coordinator:
         )
 
     def _spent(self, attempts: list[AttemptRecord]) -> Spent:
-        seconds = sum(a.finished_at - a.started_at for a in attempts if a.finished_at is not None)
+        seconds = sum(a.ran_s for a in attempts)
         return Spent(trials_spent(attempts), self._watch.hours, seconds * max(self._gpus, 1) / 3600)
 
 

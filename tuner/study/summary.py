@@ -29,7 +29,8 @@ class TrialSummary:
         failure: why there is no measurement, or None.
         cut_short: why it was measured in part only; empty otherwise.
         inactive: knobs that did not take effect → why.
-        seconds: of all its attempts.
+        seconds: that all its attempts ran.
+        failed_seconds: that those of them ran which failed.
         is_interrupted: whether its last launch never ended because whoever made it is gone.
     """
 
@@ -43,6 +44,7 @@ class TrialSummary:
     cut_short: str = ""
     inactive: Mapping[str, str] = field(default_factory=dict)
     seconds: float = 0.0
+    failed_seconds: float = 0.0
     is_interrupted: bool = False
 
     @property
@@ -124,7 +126,8 @@ def summarise(
                 failure=outcome if isinstance(outcome, Failure) else None,
                 cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",
                 inactive=_inactive(last),
-                seconds=sum((a.finished_at or a.started_at) - a.started_at for a in launches),
+                seconds=sum(a.ran_s for a in launches),
+                failed_seconds=sum(a.ran_s for a in launches if a.state is AttemptState.FAILED),
                 is_interrupted=last.id in gone,
             )
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -36,6 +37,20 @@ def test_the_front_tells_a_confirmed_configuration_as_the_confirmation_does(tune
         assert "3 to confirm" in row
         assert numbers(row) == numbers(arm) != []
     assert "the numbers of its launches `to confirm` alone" in front
+
+
+def test_a_table_of_the_front_tells_it_as_the_confirmation_does(tuner: Run) -> None:
+    arms = json.loads(tuner("study", "confirm", "night", "--dry-run", "--json").out)["arms"]
+    rows = {row["trials"]: row for row in csv.DictReader(tuner("export", "night", "--format", "csv").out.splitlines())}
+    (arm,) = [arm for arm in arms if arm["trial"] == 5]
+    row = rows["5 7 9 11"]
+    for value, effect in zip(arm["values"], arm["effects"], strict=True):
+        label = value["objective"]
+        assert float(row[label]) == pytest.approx(value["center"])
+        assert float(row[f"{label} high"]) == pytest.approx(value["high"])
+        assert int(row[f"{label} launches"]) == value["launches"] == 3
+        assert float(row[f"{label} gain"]) == pytest.approx(effect["change"])
+        assert float(row[f"{label} gain low"]) == pytest.approx(effect["low"])
 
 
 def test_a_study_ends_with_one_result_of_its_chosen_configuration(

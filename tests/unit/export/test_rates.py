@@ -24,7 +24,7 @@ from tuner.export.manifest import manifest
 from tuner.export.report import Findings, report_of
 from tuner.export.report_formats import measurements_frame, report_html, report_markdown
 from tuner.export.standings import estimates_by_load, front_of, launches_by_candidate
-from tuner.export.table import front_table
+from tuner.export.table import front_csv
 
 WANTED = {
     "workload": {"levels": [1, 128], "rates": [2, 5]},
@@ -80,7 +80,7 @@ def test_picks_take_the_single_stream_for_the_lowest_load_and_the_rate_for_the_h
 
 
 def test_the_fronts_table_has_a_column_for_each(front: Front) -> None:
-    header = front_table(front, "csv").splitlines()[0]
+    header = front_csv(front).splitlines()[0]
     assert ",output_tok_s@1," in header
     assert ",ttft_p99_ms@5/s," in header
 

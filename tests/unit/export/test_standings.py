@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import replace
 
 import pytest
-from support import records
+from support import findings, records
 
 from tuner.domain.measurement import Measured, SpreadKind
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose, TrialReport
+from tuner.export.base import numbers_of
 from tuner.export.standings import front_of
-from tuner.export.table import front_frame, front_table
+from tuner.export.table import front_csv, front_frame, front_markdown
 
 _ids = itertools.count(1)
 
@@ -109,24 +111,53 @@ class TestTable:
         frame = front_frame(front_of(space, attempts))
         assert list(frame["trials"]) == ["2", "0", "1"]
         assert list(frame["place"]) == ["front", "beaten", "beaten"]
-        assert list(frame["single_stream gain"]) == [1.5, 1.0, pytest.approx(50 / 60)]
         assert frame["simulated"].all()
 
+    def test_a_gain_is_a_share_with_its_interval_and_the_baseline_has_none(
+        self, space: Space, attempts: list[AttemptRecord]
+    ) -> None:
+        frame = front_frame(front_of(space, attempts))
+        faster, baseline, slower = frame["single_stream gain"]
+        assert (faster, slower) == (0.5, pytest.approx(50 / 60 - 1))
+        assert math.isnan(baseline)
+        low, high = frame.loc[0, ["single_stream gain low", "single_stream gain high"]]
+        assert 0.4 < low < 0.5 < high < 0.6
+
+    def test_people_read_numbers_as_other_tables_print_them(self, space: Space, attempts: list[AttemptRecord]) -> None:
+        fast = launch(3, records.measured_report(80.0, 18270.4), decode_steps=3)
+        lines = front_markdown(front_of(space, [*attempts, fast])).splitlines()
+        assert "| throughput [tok/s] | throughput launches | throughput gain |" in lines[0]
+        (row,) = [line for line in lines if line.startswith("| front | False | 3 |")]
+        assert "| 18,270 ±12.0 | 1 | +813.5 % [+808.0 %, +819.1 %] |" in row
+
+    def test_what_was_confirmed_has_the_numbers_of_the_confirmation_alone(self) -> None:
+        study, found = findings.findings().study, findings.confirmation()
+        front = front_of(study.space, findings.attempts())
+        winner = front.pick("5")
+        told = {one.goal.label: one for one in numbers_of(front, winner, found)}["single_stream"]
+        frame = front_frame(front, found).set_index("trials")
+        row = frame.loc["5 7 9 11"]
+        assert winner.values[0].launches == 4
+        assert (row["confirmed"], row["single_stream launches"]) == (True, 3)
+        assert (row["single_stream"], row["single_stream low"]) == (told.estimate.center, told.estimate.low)
+        assert told.gain is not None
+        assert row["single_stream gain"] == told.gain.ratio - 1
+        assert not frame.loc["3", "confirmed"]
+
     def test_markdown_keeps_its_columns_whatever_the_values(self, space: Space, attempts: list[AttemptRecord]) -> None:
-        lines = front_table(front_of(space, attempts), "md").splitlines()
+        lines = front_markdown(front_of(space, attempts)).splitlines()
         assert len(lines) == 2 + 3
         assert len({line.replace("\\|", "").count("|") for line in lines}) == 1
 
-    def test_csv_and_json_hold_the_same_rows(self, space: Space, attempts: list[AttemptRecord]) -> None:
+    def test_csv_holds_every_row_in_full_precision(self, space: Space, attempts: list[AttemptRecord]) -> None:
         import io
 
         import pandas as pd
 
         front = front_of(space, attempts)
-        from_csv = pd.read_csv(io.StringIO(front_table(front, "csv")))
-        from_json = pd.read_json(io.StringIO(front_table(front, "json")))
-        assert list(from_csv["throughput"]) == list(from_json["throughput"]) == [2400.0, 2000.0, 1000.0]
-        assert list(from_csv.columns) == list(from_json.columns)
+        from_csv, frame = pd.read_csv(io.StringIO(front_csv(front))), front_frame(front)
+        assert list(from_csv["throughput gain high"][[0, 2]]) == list(frame["throughput gain high"][[0, 2]])
+        assert list(from_csv.columns) == list(frame.columns)
 
     def test_a_study_without_measurements_is_an_empty_table(self, space: Space) -> None:
-        assert front_table(front_of(space, []), "csv").strip() == ""
+        assert front_csv(front_of(space, [])).strip() == ""
