@@ -75,7 +75,10 @@ class StudyView:
             console().print(f"{time.strftime('%H:%M:%S')} {text}{progress}")
 
     def _progress(self) -> Iterator[str]:
-        """How many trials have ended, and how long the rest may take: a search or confirmation may end early."""
+        """How many trials have ended, and how long all the others would take at the pace so far.
+
+        That is an estimate, no bound: later launches may be slower. A search or confirmation may also end early.
+        """
         ended = self._begun + len(self._done)
         yield f"{ended} of at most {counted(self._budget, 'trial')}"
         left = max(0, self._budget - ended)
@@ -83,7 +86,7 @@ class StudyView:
             yield "time left unknown"
         elif left:
             mean = sum(self._seconds) / len(self._seconds)
-            yield f"about {duration(mean * left)} left at most"
+            yield f"about {duration(mean * left)} left at this pace"
 
     def _intent(self, event: AttemptStarted) -> str:
         """`search: nccl_proto=LL`; the word `baseline` once where purpose and configuration are both the baseline."""

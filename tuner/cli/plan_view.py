@@ -116,7 +116,8 @@ def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
     gpus = f"{counted(prepared.gpus, 'GPU')} each" if prepared.gpus else "no GPU"
     measured = f"measured at {loads_in_words(space.workload.levels, space.workload.rates)}"
     yield f"{counted(space.budget.trials, 'launch')} ({gpus}), {measured}: {_parts(prepared, document)}"
-    yield f"at the very worst {duration(document['worst_case_s'])}"
+    worst = duration(document["worst_case_s"])
+    yield f"at the very worst {worst}, if every launch takes as long as it may; an estimate follows when one has ended"
     yield from (f"objective: {_named(goal)}" for goal in document["objectives"])
     yield from (f"limit: {limit['words']}" for limit in document["limits"])
 
@@ -124,12 +125,7 @@ def _lines(prepared: Prepared, document: dict[str, Any]) -> Iterator[str]:
 def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
     """What the search knows beforehand, and when it ends by itself."""
     space = prepared.record.space
-    told = {
-        f"likely, tried first: {knob} = {', '.join(map(spell, prior['values']))}: {prior['reason']}": None
-        for engine in space.engines
-        for knob, prior in _likely(space, engine).items()
-    }
-    yield from told  # a knob that engines share is told once
+    yield from _likely_lines(space)
     yield from (f"warm start: {earlier}" for earlier in teachers.named)
     if teachers.offered:
         many = len(teachers.offered)
@@ -142,6 +138,18 @@ def _search_lines(prepared: Prepared, teachers: Teachers) -> Iterator[str]:
         yield "(--stop-below 1% would end the search once too little is left to win)"
     if budget.cut_short and any(goal.load < space.workload.loads[-1] for goal in space.goals):
         yield "a launch that an earlier one beats beyond noise on every objective is not measured at its last loads"
+
+
+def _likely_lines(space: Space) -> Iterator[str]:
+    """What the space expects to be good, once where all engines share it, else with the engine's name."""
+    engines: dict[str, list[str]] = {}
+    for engine in space.engines:
+        for knob, prior in _likely(space, engine).items():
+            said = f"{knob} = {', '.join(map(spell, prior['values']))}: {prior['reason']}"
+            engines.setdefault(said, []).append(engine)
+    for said, names in engines.items():
+        of = "" if len(names) == len(space.engines) else f" with {' and '.join(names)}"
+        yield f"likely, tried first{of}: {said}"
 
 
 def _named(goal: dict[str, Any]) -> str:

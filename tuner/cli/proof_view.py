@@ -175,10 +175,14 @@ def _verdict(arm: ArmResult) -> str:
 
 
 def _notes(found: Confirmation) -> str:
-    smallest = [e.smallest for arm in found.arms for e in arm.effects if e.smallest is not None]
+    smallest: dict[str, float] = {}
+    for effect in (effect for arm in found.arms for effect in arm.effects):
+        if effect.smallest is not None:
+            smallest[effect.objective] = max(effect.smallest, smallest.get(effect.objective, 0.0))
     said = [f"[ ] are 95 % intervals over launches, {counted(found.rounds, 'round')}"]
     if smallest:
-        said.append(f"a change of {max(smallest) * 100:.1f} % would have shown (80 % power)")
+        changed = " and ".join(f"{share * 100:.1f} % in {label}" for label, share in smallest.items())
+        said.append(f"a change of {changed} would have shown (80 % power)")
     if found.simulated:
         said.append(f"{SIMULATED}: a model's numbers, not a measurement")
     return "; ".join(said)

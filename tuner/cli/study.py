@@ -282,7 +282,11 @@ def failures(name: NameArgument, storage: StorageOption = None, as_json: JsonOpt
 
 @app.command()
 def front(name: NameArgument, storage: StorageOption = None, as_json: JsonOption = False) -> None:
-    """The Pareto front: configurations that no other beats on every objective."""
+    """The Pareto front: the configurations within all limits that no other beats.
+
+    One beats another where it is at least as good on every objective, and better beyond noise on one of them: what
+    noise cannot tell apart stays.
+    """
     from tuner.cli import front_view
     from tuner.store import open_store
 

@@ -172,9 +172,12 @@ class AblationRow:
             return "not measured yet"
         if worse := [e.objective for e in self.effects if e.finding is Finding.SLOWER]:
             return f"dropped: {', '.join(worse)} worse with it"
-        hidden = [e.smallest for e in self.effects if e.finding is Finding.NOISE and e.smallest is not None]
-        if hidden:
-            return f"dropped: nothing shown, but noise hides less than {max(hidden):.1%}"
+        if hidden := [
+            f"{e.smallest:.1%} in {e.objective}"
+            for e in self.effects
+            if e.finding is Finding.NOISE and e.smallest is not None
+        ]:
+            return f"dropped: nothing shown, but noise hides less than {' and '.join(hidden)}"
         return "dropped: no measurable effect"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from support import records
+from support.commands import runner
 
 from tuner.cli.front_plot import front_plot
 from tuner.cli.front_view import front_document, front_table
@@ -56,6 +58,13 @@ def front(study: StudyRecord, *, vllm: tuple[float, float]) -> Front:
             launch(3, second[1], 70.0, 2900.0, Purpose.SEARCH),
         ],
     )
+
+
+def test_help_says_what_keeps_a_configuration_on_the_front(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told = " ".join(runner(tmp_path, monkeypatch, capsys)("study", "front", "--help").out.split())
+    assert "at least as good on every objective, and better beyond noise on one of them" in told
 
 
 def cells(study: StudyRecord, found: Front) -> list[tuple[str, str]]:

@@ -31,10 +31,10 @@ def lines(view: StudyView, capsys: pytest.CaptureFixture[str], *trials: int) -> 
     return [line[line.rindex(" [") + 1 :] for line in capsys.readouterr().err.splitlines()]
 
 
-def test_both_numbers_are_bounds_and_say_so(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trials_are_bounded_and_the_time_is_an_estimate(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
     assert lines(StudyView(prepared), capsys, 0, 1) == [
-        "[1 of at most 16 trials, about 15 min 0 s left at most]",
-        "[2 of at most 16 trials, about 14 min 0 s left at most]",
+        "[1 of at most 16 trials, about 15 min 0 s left at this pace]",
+        "[2 of at most 16 trials, about 14 min 0 s left at this pace]",
     ]
 
 
@@ -44,7 +44,7 @@ def test_nothing_is_left_after_the_last_one(prepared: Prepared, capsys: pytest.C
 
 def test_a_resumed_study_counts_the_trials_that_it_had(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
     view = StudyView(prepared, begun=14)
-    assert lines(view, capsys, 14) == ["[15 of at most 16 trials, about 60 s left at most]"]
+    assert lines(view, capsys, 14) == ["[15 of at most 16 trials, about 60 s left at this pace]"]
 
 
 def test_what_costs_the_budget_nothing_is_no_part_of_the_progress() -> None:

@@ -28,7 +28,7 @@ def effect(finding: Finding, smallest: float) -> Effect:
         (row(effect(Finding.NO_DIFFERENCE, 0.015)), "dropped: no measurable effect"),
         (
             row(effect(Finding.NO_DIFFERENCE, 0.015), effect(Finding.NOISE, 0.5)),
-            "dropped: nothing shown, but noise hides less than 50.0%",
+            "dropped: nothing shown, but noise hides less than 50.0% in throughput",
         ),
         (row(effect(Finding.SLOWER, 0.01), effect(Finding.NOISE, 0.5)), "dropped: throughput worse with it"),
         (row(Effect("throughput", None)), "not measured yet"),
