@@ -28,6 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from benchmarks.interruption import end_with
 from benchmarks.loadgen_clients import CLIENTS, MODEL, TOKENS, Report, installed
 from benchmarks.wakeup import wakeup_cost_us
 from tools.engines.setup import CHECKOUT
@@ -237,4 +238,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -25,6 +25,7 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # one study per core; BLAS threads would only fight
 
 import random
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -35,6 +36,7 @@ from pathlib import Path
 
 from scipy.stats import beta
 
+from benchmarks.interruption import end_with
 from benchmarks.modelled import DEAD_KNOBS, LIVE_KNOBS, Machine, ModelledStudy, modelled_study, space_of
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, FailureClass
@@ -202,7 +204,8 @@ def share(hits: int, total: int) -> float | None:
 
 
 def _many(work: Callable[[int], Tally], seeds: Sequence[int], workers: int) -> list[Tally]:
-    with ProcessPoolExecutor(workers) as pool:
+    # Workers die of Ctrl-C; Python's own way has them say so and go on with the next study.
+    with ProcessPoolExecutor(workers, initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_DFL)) as pool:
         return list(pool.map(work, seeds))
 
 
@@ -261,4 +264,4 @@ def _since(began: float) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -11,5 +11,6 @@ reports and by the clock. The last line is one JSON object with the sums and `by
     studies     a whole study that is struck again and again
     strikes     faults of our own side: what is done to such a study
     shim        a full disk and a set clock for one study's processes
+    stopping    Ctrl-C: what runs is ended, nothing is left
     report      sums and words
 """

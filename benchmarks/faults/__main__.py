@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
-from benchmarks.faults import report, trials
+from benchmarks.faults import report, stopping, trials
 from benchmarks.faults.catalogue import INJECTIONS, Injection
 from benchmarks.faults.strikes import STUDY_FAULTS
 from benchmarks.faults.trials import Judged, Norm
@@ -25,6 +25,8 @@ from tuner.trial.deadlines import learn_limits
 
 _GOOD_LAUNCHES = 5
 _MINUTE_S = 60.0
+_STOPPED = 130
+"""Exit code of a program that Ctrl-C ended, as shells have it."""
 _LAUNCH_ENDS = (Phase.SERVING, Phase.TEARDOWN)
 
 
@@ -76,6 +78,7 @@ def run_studies(names: Sequence[str], injections: int, jobs: int, root: Path) ->
     """Strike a whole study so many times for each fault of our own side, several studies at a time."""
 
     def strike(name: str) -> list[Judged]:
+        stopping.check()
         folder = root / name
         folder.mkdir()
         say(f"a study for {name}")
@@ -106,10 +109,16 @@ def main() -> int:
     parser.add_argument("--studies", type=int, default=3, help="whole studies at a time (default 3)")
     asked = parser.parse_args()
     wanted = set(asked.only or names)
+    stopping.listen()
     root = Path(tempfile.mkdtemp(prefix="tuner-faults-"))
     root.chmod(0o755)  # PostgreSQL runs as another user where the benchmark runs as root
-    judged = run_matrix([one for one in INJECTIONS if one.name in wanted], asked.injections, asked.jobs, root)
-    judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, asked.studies, root)
+    try:
+        judged = run_matrix([one for one in INJECTIONS if one.name in wanted], asked.injections, asked.jobs, root)
+        judged += run_studies([name for name in STUDY_FAULTS if name in wanted], asked.injections, asked.studies, root)
+    except stopping.Stopped:
+        stopping.clear_away(root)
+        say("stopped; nothing is left")
+        return _STOPPED
     is_on_target = report.is_on_target(judged)
     if is_on_target:
         shutil.rmtree(root)

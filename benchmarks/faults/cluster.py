@@ -16,6 +16,8 @@ from typing import Self
 
 import psutil
 
+from benchmarks.faults import stopping
+
 _RAY = Path(sys.executable).with_name("ray")
 _ROOT = Path(__file__).resolve().parents[2]
 _NODES = 2
@@ -105,7 +107,7 @@ class Cluster:
         while not _has_raylet(node.pid):
             if node.poll() is not None or time.monotonic() > deadline:
                 raise RuntimeError(f"a Ray node did not start: see {self._log}")
-            time.sleep(0.2)
+            stopping.pause(0.2)
 
 
 def _has_raylet(node: int) -> bool:

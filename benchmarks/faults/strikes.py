@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.faults import stopping
 from benchmarks.faults.cluster import Cluster
 from benchmarks.faults.shim import Shim
 from benchmarks.faults.studies import Study, judge, struck, until_gone
@@ -104,7 +105,7 @@ def _load_worker_of(record: LaunchRecord) -> int | None:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if _LOAD_WORKER in child.cmdline():
                         return int(child.pid)
-            time.sleep(0.02)
+            stopping.pause(0.02)
     return None
 
 
@@ -142,7 +143,7 @@ def database_down(folder: Path, injections: int) -> list[Judged]:
         def strike(_attempt: AttemptRecord, _record: LaunchRecord) -> float:
             before = len(study.attempts())
             server.stop()
-            time.sleep(next(outages))
+            stopping.pause(next(outages))
             server.start()
             return _until(lambda: len(study.attempts()) > before or study.coordinator.poll() is not None)
 
@@ -197,7 +198,7 @@ def _until(question: Callable[[], bool]) -> float:
     """Seconds until something is true; gives up well beyond every bound, which is for the judge to apply."""
     began = time.monotonic()
     while not question() and time.monotonic() - began < 3 * _GOES_ON_BOUND_S:
-        time.sleep(0.1)
+        stopping.pause(0.1)
     return time.monotonic() - began
 
 

@@ -6,8 +6,10 @@ be there with a verdict: a struck one is launched again, by the study or by `tun
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -16,6 +18,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from benchmarks.faults import stopping
 from benchmarks.faults.catalogue import MEASURED
 from benchmarks.faults.cluster import CLUSTER_ENVIRONMENT, Cluster
 from benchmarks.faults.trials import TAG, WORKER_DEATH_BOUND_S, Judged, left_behind, ports_held
@@ -28,6 +31,7 @@ from tuner.trial.record import FILE, LaunchRecord
 _TUNER = (sys.executable, "-m", "tuner.cli.main")
 _ROOT = Path(__file__).resolve().parents[2]
 _PATIENCE_S = 240.0
+_STOPS_WITHIN_S = 15.0
 _SPACE = """
 name: faults
 model: sim/kimi
@@ -119,7 +123,7 @@ class Study:
                 record = LaunchRecord.read(Path(attempt.run_dir) / FILE)
                 if record is not None and record.server is not None and is_alive(record.server):
                     return attempt, record
-            time.sleep(0.2)
+            stopping.pause(0.2)
         raise RuntimeError(f"no trial ran for {_PATIENCE_S:.0f} s: see {self.folder / 'coordinator.log'}")
 
     def verdict_of(self, trial: int) -> str:
@@ -137,16 +141,25 @@ class Study:
             if all(map(self.verdict_of, trials)):
                 self.coordinator.terminate()
                 break
-            time.sleep(0.5)
-        try:
-            self.coordinator.wait(_PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self.kill()
+            stopping.pause(0.5)
+        deadline = time.monotonic() + _PATIENCE_S
+        while self.coordinator.poll() is None and time.monotonic() < deadline:
+            stopping.pause(0.1)
+        self.kill()
 
     def close(self) -> None:
         """Close the database."""
         if self._store is not None:
             self._store.close()
+
+    def stop(self) -> None:
+        """End the study at once, in the order in which it ends itself; kill it where it does not."""
+        # Asked twice it tears its trial down; two signals of one number may arrive as one.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self.coordinator.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.coordinator.wait(_STOPS_WITHIN_S)
+        self.kill()
 
     def kill(self) -> None:
         """SIGKILL to the coordinator."""
@@ -167,7 +180,7 @@ def until_gone(record: LaunchRecord) -> float:
     began = time.monotonic()
     alive = [record.guard, *([record.server] if record.server else [])]
     while any(map(is_alive, alive)) and time.monotonic() - began < 3 * WORKER_DEATH_BOUND_S:
-        time.sleep(0.02)
+        stopping.pause(0.02)
     return time.monotonic() - began
 
 
@@ -181,14 +194,13 @@ def struck(
     try:
         while len(strikes) < injections:
             attempt, record = study.next_victim(seen)
-            time.sleep(random.uniform(0.0, 0.8))
+            stopping.pause(random.uniform(0.0, 0.8))
             seen.add(attempt.trial)
             if (seconds := strike(attempt, record)) is not None:
                 strikes.append(Strike(attempt.trial, seconds))
         study.end(seen)
     finally:
-        if study.coordinator.poll() is None:
-            study.kill()
+        study.stop()
     return strikes
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.faults import stopping
 from benchmarks.faults.catalogue import MEASURED, Disturbance, Injection
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, Phase
@@ -125,7 +126,12 @@ def fault_space(injection: Injection, tag: str) -> Space:
 
 
 def run_once(space: Space, run_dir: Path, norm: Norm, purpose: Purpose = Purpose.SEARCH) -> TrialReport:
-    """The only trial of a space, in this process."""
+    """The only trial of a space, in this process.
+
+    Raises:
+        Stopped: the benchmark is to end; the trial was torn down.
+    """
+    stopping.check()
     request = TrialRequest(
         "faults",
         1,
@@ -138,11 +144,18 @@ def run_once(space: Space, run_dir: Path, norm: Norm, purpose: Purpose = Purpose
         phase_limits={LaunchKind.PLAIN: norm.limits},
         reference=norm.reference,
     )
-    return run_trial(request, gpus=(), notify=lambda event: None, cancelled=lambda: False)
+    report = run_trial(request, gpus=(), notify=lambda event: None, cancelled=stopping.is_asked)
+    stopping.check()
+    return report
 
 
 def inject(injection: Injection, root: Path, norm: Norm) -> Judged:
-    """Inject one fault and judge what came of it."""
+    """Inject one fault and judge what came of it.
+
+    Raises:
+        Stopped: the benchmark is to end.
+    """
+    stopping.check()
     tag = uuid.uuid4().hex
     run_dir = root / injection.name / tag[:8]
     run_dir.mkdir(parents=True)
@@ -219,7 +232,7 @@ def _disturb(kind: Disturbance, run_dir: Path, over: threading.Event) -> None:
 
 
 def _wait_for_record(run_dir: Path, over: threading.Event) -> LaunchRecord | None:
-    while not over.wait(0.01):
+    while not over.wait(0.01) and not stopping.is_asked():
         record = LaunchRecord.read(run_dir / FILE)
         if record is not None and record.server is not None:
             return record
@@ -244,8 +257,16 @@ def _with_short_files(injection: Injection, tag: str, run_dir: Path) -> str:
     size = injection.file_bytes
     limit = f"import os, resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, ({size}, {size})); "
     command = [sys.executable, "-c", f"{limit}os.execv(sys.argv[1], sys.argv[1:])", *_worker(injection, tag, run_dir)]
-    done = subprocess.run(command, stdout=subprocess.PIPE, start_new_session=True, check=True, cwd=_ROOT)
-    return done.stdout.decode().strip()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, start_new_session=True, cwd=_ROOT) as worker:
+        try:
+            while worker.poll() is None:
+                stopping.pause(0.05)
+            output, _ = worker.communicate()
+        finally:
+            worker.kill()
+    if worker.returncode:
+        raise subprocess.CalledProcessError(worker.returncode, command)
+    return output.decode().strip()
 
 
 def _kill_worker(injection: Injection, tag: str, run_dir: Path) -> float:
@@ -254,11 +275,14 @@ def _kill_worker(injection: Injection, tag: str, run_dir: Path) -> float:
     with subprocess.Popen(_worker(injection, tag, run_dir), start_new_session=True, cwd=_ROOT) as worker:
         over = threading.Event()
         threading.Thread(target=lambda: (worker.wait(), over.set()), daemon=True).start()
-        record = _wait_for_record(run_dir, over)
-        if record is None:
-            raise RuntimeError("the worker ended before its server started")
-        over.wait(random.uniform(0.0, 1.5))
-        worker.kill()
+        try:
+            record = _wait_for_record(run_dir, over)
+            stopping.check()
+            if record is None:
+                raise RuntimeError("the worker ended before its server started")
+            over.wait(random.uniform(0.0, 1.5))
+        finally:
+            worker.kill()
         began = time.monotonic()
         while _alive(record) and time.monotonic() - began < 3 * WORKER_DEATH_BOUND_S:
             time.sleep(0.02)
