@@ -39,6 +39,7 @@ CHECKPOINTS = (20, 40)
 GPUS = 4
 GIVEN = [str(Path(__file__).parent / "problems" / name) for name in ("small.py", "full.py")]
 _BOOTSTRAPS = 2000
+_ASK_AT = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,17 +161,23 @@ def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     return float(np.quantile(means, 0.025)), float(np.quantile(means, 0.975))
 
 
-def summary(runs: Sequence[Run], budget: int) -> dict[str, float | None]:
-    """The figures of one method on one problem, as the last line of output gives them."""
+def summary(runs: Sequence[Run], budget: int, long_runs: Sequence[Run]) -> dict[str, float | None]:
+    """The figures of one method on one problem, as the last line of output gives them.
+
+    Args:
+        runs: studies of `budget` launches. Of fewer than 40 nothing can be said about 40: null.
+        budget: their launches.
+        long_runs: studies of 100 launches or more, for the time of an ask.
+    """
     median = statistics.median(run.launches_to_98 for run in runs)
-    at_40, at_100 = min(40, budget), min(100, budget) - 1
+    reached = budget >= 40
     return {
         "median_launches_to_98": None if np.isinf(median) else median,
         "reached_98": _mean(run.launches_to_98 <= budget for run in runs),
-        "single_at_40": _mean(run.launches_to_98 <= at_40 for run in runs),
-        "hv_regret_at_40": round(_mean(run.regret[at_40 - 1] for run in runs), 4),
-        "hangs_at_40": _mean(run.hangs[at_40 - 1] for run in runs),
-        "ask_s_at_100": round(statistics.median(run.ask_s[at_100] for run in runs), 4),
+        "single_at_40": _mean(run.launches_to_98 <= 40 for run in runs) if reached else None,
+        "hv_regret_at_40": round(_mean(run.regret[39] for run in runs), 4) if reached else None,
+        "hangs_at_40": _mean(run.hangs[39] for run in runs) if reached else None,
+        "ask_s_at_100": round(statistics.median(run.ask_s[_ASK_AT - 1] for run in long_runs), 4),
     }
 
 
@@ -194,7 +201,7 @@ def row(method: str, runs: Sequence[Run], budget: int) -> str:
     low, high = median_interval(times)
     cells = [
         method,
-        share(min(40, budget)),
+        share(40) if budget >= 40 else "–",
         share(budget),
         f"{_count(statistics.median(times))} [{_count(low)}, {_count(high)}]",
         *(mean([run.regret[n - 1] for run in runs], 2) for n in CHECKPOINTS if n <= budget),
@@ -250,7 +257,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     figure = Figures.of(run.shortfall, run.regret, run.launches_to_98)
                     studies[Study(name, method, seed, chosen.budget)] = figure
                 if method == OURS:
-                    figures[name] = summary(runs, chosen.budget)
+                    enough = chosen.budget >= _ASK_AT
+                    long_runs = runs if enough else [pool.submit(study, path, OURS, seeds[0], _ASK_AT).result()]
+                    figures[name] = summary(runs, chosen.budget, long_runs)
     if chosen.save:
         save(chosen.save, studies)
     if chosen.against:

@@ -14,7 +14,7 @@ from benchmarks.problems.disguised import Disguised
 from benchmarks.problems.optimum import area
 from benchmarks.problems.protocol import ENGINE
 from benchmarks.problems.server import ServerProblem
-from benchmarks.search import Launch, hypervolume, judge, median_interval, share_interval
+from benchmarks.search import Launch, Run, hypervolume, judge, median_interval, row, share_interval, summary
 from benchmarks.search_methods import METHODS
 from benchmarks.search_paired import Figures, Study, comparison, read, save
 
@@ -94,6 +94,21 @@ def test_a_study_is_told_by_what_holds_after_each_launch() -> None:
     assert run.shortfall == pytest.approx([np.log(best / 63.6)] * 3 + [np.log(1.1), np.log(1.01)], abs=1e-3)
     assert run.regret == sorted(run.regret, reverse=True)
     assert list(run.hangs) == [0, 0, 1, 1, 1]
+
+
+def test_short_studies_say_nothing_of_40_launches() -> None:
+    def run(launches: int) -> Run:
+        truths = [(63.6, 2370.0)] * launches
+        return judge(
+            protocol.load(PROBLEMS / "small.py"), [Launch("ok", t, 60.0, 0.001 * n) for n, t in enumerate(truths)]
+        )
+
+    short = summary([run(20)], 20, [run(100)])
+    assert {short[key] for key in ("single_at_40", "hv_regret_at_40", "hangs_at_40")} == {None}
+    assert short["ask_s_at_100"] == pytest.approx(0.099)
+    assert "– |" in row("tuner", [run(20)], 20)
+    whole = summary([run(80)], 80, [run(100)])
+    assert (whole["single_at_40"], whole["hangs_at_40"], whole["reached_98"]) == (0.0, 0.0, 0.0)
 
 
 def test_versions_are_compared_on_the_seeds_that_both_ran(tmp_path: Path) -> None:
