@@ -31,12 +31,14 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return work
 
 
-def run(work: Path, *options: str) -> None:
-    """`run.py` as a user would call it, with this interpreter's `tuner`."""
+def run(work: Path, *options: str, exit_code: int = 0) -> str:
+    """`run.py` as a user would call it, with this interpreter's `tuner`; returns what it says beside its steps."""
     given = ["--engine", "simulated", "--model", str(work), "--launches", "2"]
     command = [sys.executable, str(ROOT / "tools" / "gpu_run" / "run.py"), "--work", str(work), *given, *options]
     program = Path(sys.executable).with_name("tuner")
-    subprocess.run([*command, "--tuner", str(program)], check=True, timeout=300, capture_output=True)
+    done = subprocess.run([*command, "--tuner", str(program)], timeout=300, capture_output=True, text=True, check=False)
+    assert done.returncode == exit_code, done.stderr
+    return done.stderr
 
 
 def steps_of(work: Path) -> dict[str, int]:
@@ -78,3 +80,10 @@ def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Pa
         names = archive.getnames()
     assert {"gpu-run/study.db", "gpu-run/confirm.json", "gpu-run/export-single-stream.sh"} <= set(names)
     assert {"gpu-run/runs/night/trial-0000/attempt-1/server.log"} <= set(names)
+
+
+def test_a_step_that_fails_says_why_and_makes_the_exit_code_of_the_whole(tmp_path: Path) -> None:
+    said = run(tmp_path, "--steps", "ablate", exit_code=1)
+    assert said.startswith("ablate: error: there is no database")
+    assert f"(see {tmp_path / 'ablate.log'})" in said
+    assert json.loads((tmp_path / "steps.jsonl").read_text())["exit_code"] != 0

@@ -4,8 +4,8 @@
     python tools/gpu_run/run.py --work runs/gpu --steps confirm,ablate,report    # some of the steps, on the same study
     python tools/gpu_run/run.py --work runs/gpu --collect results    # small raw results, also while it runs
 
-Every step leaves its output, its exit code and its seconds under the work folder; a step that fails does not stop those
-that do not need it. Standard library only.
+Every step leaves its output, its exit code and its seconds under the work folder; a step that fails says why, does not
+stop those that do not need it, and makes the exit code of the whole 1. Standard library only.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Run:
         self.options = options
         self.work: Path = options.work
         self._storage = f"sqlite:///{self.work / 'study.db'}"
+        self.has_failed = False
         self._env = {**os.environ, "TUNER_RUNS": str(self.work / "runs"), "TUNER_STORAGE": self._storage}
 
     def step(self, name: str, command: Sequence[str], *, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
@@ -64,18 +65,21 @@ class Run:
             except (OSError, subprocess.TimeoutExpired) as error:
                 log.write(f"{error}\n".encode())
                 code = -1
-        self._note(name, code, began)
+        self._note(name, code, began, self.work / f"{name}.log")
         return code == 0
 
     def tuner(self, name: str, *arguments: str, suffix: str = ".json", timeout_s: float = 120.0) -> bool:
         """A step that is a `tuner` command."""
         return self.step(name, [self.options.tuner, *arguments], suffix=suffix, timeout_s=timeout_s)
 
-    def _note(self, name: str, code: int, began: float) -> None:
+    def _note(self, name: str, code: int, began: float, log: Path) -> None:
         record = {"step": name, "exit_code": code, "began": began, "seconds": round(time.time() - began, 1)}
         with (self.work / STEPS).open("a", encoding="utf-8") as steps:
             steps.write(json.dumps(record) + "\n")
         print(json.dumps(record), flush=True)
+        if code:
+            self.has_failed = True
+            print(f"{name}: {_last_line(log)} (see {log})", file=sys.stderr, flush=True)
 
     # -- the run ------------------------------------------------------------------------------------------------------
 
@@ -159,7 +163,8 @@ class Run:
         port = _free_port()
         url = f"http://127.0.0.1:{port}"
         began = time.time()
-        with (self.work / f"exported-{pick}.server.log").open("wb") as log:
+        server_log = self.work / f"exported-{pick}.server.log"
+        with server_log.open("wb") as log:
             server = subprocess.Popen(
                 ["bash", str(script)],
                 stdout=log,
@@ -169,7 +174,7 @@ class Run:
             )
         try:
             ready = _wait_for_token(url, server)
-            self._note(f"exported-{pick}-ready", 0 if ready else 1, began)
+            self._note(f"exported-{pick}-ready", 0 if ready else 1, began, server_log)
             if ready:
                 load = ["--levels", "1,32,128", "--input-tokens", "128", "--output-tokens", "128"]
                 self.tuner(f"bench-{pick}", "bench", url, *load, "--json", timeout_s=300)
@@ -210,6 +215,14 @@ class Run:
             path for folder in folders for path in (*folder.glob("*.json"), folder / "launch.sh", folder / "server.log")
         ]
         return {path.relative_to(base): path for path in files if path.is_file() and path.stat().st_size < _LOG_LIMIT}
+
+
+def _last_line(log: Path) -> str:
+    """What a program said last; of tuner, that is why it ended, and below it what to do."""
+    said = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").split("\n") if line.strip()]
+    if len(said) > 1 and said[-1].startswith("→"):
+        return " ".join(said[-2:])
+    return said[-1] if said else "failed without a word"
 
 
 def _shortened(path: Path) -> bytes:
@@ -310,7 +323,8 @@ def _folder(text: str) -> Path:
     return Path(text).resolve()
 
 
-def main() -> None:
+def main() -> int:
+    """Run or collect; 1 when a step failed."""
     options = _options()
     options.work.mkdir(parents=True, exist_ok=True)
     named = options.work / NAME
@@ -318,12 +332,13 @@ def main() -> None:
     run = Run(options)
     if options.collect is not None:
         run.collect(options.collect)
-        return
+        return 0
     (options.work / DONE).unlink(missing_ok=True)
     (options.work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
     named.write_text(f"{options.name}\n", encoding="utf-8")
     run.all()
+    return 1 if run.has_failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
