@@ -49,6 +49,7 @@ ENGINES = "engines"
 
 _FIRST_PORT = 30_000
 """For a plan of an engine whose catalogue states no port."""
+_CANNOT_START = "cannot start on this machine: "
 _ENERGY = Metric.OUTPUT_TOK_PER_JOULE.value
 _ENERGY_HINT = "leave it out of objectives and limits, or run on NVIDIA GPUs whose driver counts energy (tuner doctor)"
 
@@ -161,7 +162,11 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: 
     space = only_engines(loaded.space, options.engines)
     refuse_sampler(options.sampler, objectives=len(space.goals))
     lacks: list[str] | None = [] if only_plan else None
-    setups = setups_of(space, elsewhere=elsewhere, lacks=lacks)
+    try:
+        setups = setups_of(space, elsewhere=elsewhere, lacks=lacks)
+    except (MachineUnfit, UserError) as error:
+        error.message = _with_the_rest(error.message, options)
+        raise
     now = time.time()
     record = StudyRecord(
         name=options.name or f"{loaded.space.name}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(now))}",
@@ -180,8 +185,18 @@ def prepare_start(options: StartOptions, *, elsewhere: bool = False, only_plan: 
         },
     )
     prepared = prepared_of(record, setups, tuple(map(str, loaded.warnings)), elsewhere=elsewhere, lacks=lacks)
-    missing = tuple(f"cannot start on this machine: {what}" for what in dict.fromkeys(lacks or ()))
+    missing = tuple(f"{_CANNOT_START}{what}" for what in dict.fromkeys(lacks or ()))
     return replace(prepared, warnings=prepared.warnings + missing)
+
+
+def _with_the_rest(first: str, options: StartOptions) -> str:
+    """What else this machine lacks belongs to the first thing that is missing: all of it can be mended at once."""
+    try:
+        told = prepare_start(options, only_plan=True).warnings
+    except TunerError:
+        return first
+    lacks = [text.removeprefix(_CANNOT_START) for text in told if text.startswith(_CANNOT_START)]
+    return "; ".join([first, *(text for text in lacks if text != first)])
 
 
 def split_overrides(overrides: Mapping[str, str]) -> tuple[tuple[str, ...], dict[str, str]]:

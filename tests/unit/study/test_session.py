@@ -54,6 +54,14 @@ def test_a_plan_needs_no_engine_no_model_and_no_gpus_but_says_what_is_missing(tm
     assert plan.gpus == tuple(range(8))
 
 
+def test_a_start_names_everything_that_this_machine_lacks(tmp_path: Path) -> None:
+    with pytest.raises(MachineUnfit) as caught:
+        prepare_start(StartOptions(space(tmp_path, engine="vllm", gpus=8), name="night"))
+    assert caught.value.message == (
+        "engine vllm is not installed: no-such-program was not found; the space wants 8 GPUs, this machine has 0"
+    )
+
+
 def test_a_model_folder_that_is_not_here_is_only_a_warning_of_a_plan(tmp_path: Path) -> None:
     options = StartOptions(space(tmp_path, engine="sglang", model="/models/nowhere"))
     with pytest.raises(UserError, match="no model folder /models/nowhere"):
