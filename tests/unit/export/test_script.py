@@ -60,6 +60,7 @@ def on_usual_port(argv: Sequence[str]) -> list[str]:
     return [*argv[:place], "30000", *argv[place + 1 :]]
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(arguments=st.lists(any_text, max_size=6).map(tuple), env=st.dictionaries(env_names, any_text, max_size=4))
 def test_arguments_and_environment_arrive_unchanged(

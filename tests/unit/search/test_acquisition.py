@@ -24,6 +24,7 @@ def simulated_improvement(mean: np.ndarray, sd: np.ndarray, front: np.ndarray, r
     return float(won / len(places) * np.prod(top - reference))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objectives", [1, 2, 3, 4])
 def test_hypervolume_improvement_agrees_with_simulation(objectives: int) -> None:
     rng = np.random.default_rng(objectives)

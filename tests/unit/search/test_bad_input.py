@@ -119,6 +119,7 @@ def test_objectives_of_very_different_scale_and_opposite_direction_are_searched_
     assert asked(1e9, 1e-6) == asked(1.0, 1.0)
 
 
+@pytest.mark.slow
 def test_of_thousands_of_trials_only_a_bounded_part_is_fitted(monkeypatch: pytest.MonkeyPatch) -> None:
     of = lattice()
     truth = additive(of, seed=3)

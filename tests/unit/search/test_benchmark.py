@@ -38,6 +38,7 @@ def test_a_share_of_all_is_not_certain_and_a_median_may_be_out_of_reach() -> Non
     assert median_interval([10.0, 20.0, 30.0, np.inf, np.inf])[1] == np.inf
 
 
+@pytest.mark.slow
 def test_a_family_has_a_problem_of_its_own_for_each_seed() -> None:
     path = PROBLEMS / "drawn.py"
     one, other = protocol.load(path, 0), protocol.load(path, 1)

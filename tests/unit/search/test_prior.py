@@ -81,6 +81,7 @@ def test_a_right_prior_saves_launches() -> None:
     assert best_after(space(), 4) < 0.8 * speed(BEST)
 
 
+@pytest.mark.slow
 def test_a_wrong_prior_is_overruled_by_what_is_measured() -> None:
     assert best_after(expecting(WORST), 36) >= 0.95 * best_after(space(), 36)
 

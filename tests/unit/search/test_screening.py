@@ -54,6 +54,7 @@ def test_a_pair_that_hung_a_few_times_is_not_asked_for_again(sampler: str) -> No
     assert 1 <= sum(map(hangs, asked)) <= 3, "a sixth of the space hangs: six or seven of forty at random"
 
 
+@pytest.mark.slow
 def test_what_is_barred_is_told_as_infeasible_and_says_why_also_after_a_resume(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/study.db"
     first = opened("random", url)

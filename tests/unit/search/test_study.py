@@ -128,6 +128,7 @@ def test_a_value_that_is_no_positive_number_makes_the_trial_infeasible(url: str,
     assert stored(url)[0].state is optuna.trial.TrialState.PRUNED
 
 
+@pytest.mark.slow
 def test_a_trial_measured_in_part_is_no_failure(url: str) -> None:
     search = opened(url)
     proposal = search.ask()
@@ -269,6 +270,7 @@ def test_importance_finds_the_knob_that_matters(resumed: Stored) -> None:
     assert ranked[0].effect == pytest.approx(81 / 63 - 1, abs=0.08)
 
 
+@pytest.mark.slow
 def test_little_is_left_to_win_once_the_best_is_known() -> None:
     search = opened()
     run(search, 3)
@@ -321,6 +323,7 @@ def test_a_candidate_that_may_still_win_under_load_is_measured_there() -> None:
     assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
+@pytest.mark.slow
 def test_a_configuration_over_a_limit_beats_nothing() -> None:
     limited = space(KNOBS, limits=[{"metric": "ttft_p99_ms", "level": 128, "max": 100}])
     search = opened(of=limited)

@@ -66,6 +66,7 @@ def test_a_space_without_knobs_has_one_launch() -> None:
     assert space_size(space({}), "e").combinations == 1
 
 
+@pytest.mark.slow
 def test_too_many_ties_give_an_upper_bound() -> None:
     names = [f"k{index}" for index in range(10)]
     knobs = {name: {"values": [1, 2, 3, 4]} for name in names}

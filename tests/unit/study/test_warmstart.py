@@ -251,6 +251,7 @@ def test_a_study_that_was_deleted_meanwhile_is_missed_by_nobody(store: Store, tm
     assert hints_for(store, new) == ()
 
 
+@pytest.mark.slow
 def test_of_very_many_configurations_the_best_are_heard(store: Store, tmp_path: Path) -> None:
     wide = SPACE.replace("high: 8", "high: 400")
     night = Night(store, prepared(tmp_path, "wide", text=wide).record)
