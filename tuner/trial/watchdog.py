@@ -183,7 +183,13 @@ class _Prober:
 
     def _run(self) -> None:
         while not self._stopped.is_set():
-            if self._probe():
+            try:
+                answered = self._probe()
+            except Exception:
+                if self._stopped.is_set():
+                    return  # its connection was closed under it: nobody wants to know any more
+                raise
+            if answered:
                 self._succeeded.set()
                 return
             self._stopped.wait(_PROBE_EVERY_S)

@@ -262,3 +262,21 @@ def test_a_compilation_belongs_to_the_time_between_the_looks_around_its_line(tmp
         assert watch.compiled_between(12.0, 13.0)
         assert not watch.compiled_between(12.5, 14.0), "it may have come before"
         assert not watch.compiled_between(11.0, 12.5), "it may have come after"
+
+
+def test_a_probe_whose_connection_is_closed_under_it_ends_without_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", heard.append)
+    asked, closed = threading.Event(), threading.Event()
+
+    def probe() -> bool:
+        asked.set()
+        closed.wait(10)
+        raise RuntimeError("the client has been closed")
+
+    prober = watchdog._Prober(probe)
+    assert asked.wait(10)
+    prober.stop()
+    closed.set()
+    assert eventually(lambda: all(thread.name != "readiness-probe" for thread in threading.enumerate()))
+    assert heard == []
