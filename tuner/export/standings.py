@@ -14,7 +14,7 @@ from tuner.domain.measurement import Measured, Measurement, Metric, MetricAt, Sp
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
-from tuner.trial.statistics import CONFIDENCE, t_quantile
+from tuner.trial.statistics import CONFIDENCE, pooled_scatter, t_quantile
 
 _BASELINE = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 # Below this many degrees of freedom Student's factor (4.3 at two) says more about the sample than about the noise.
@@ -80,13 +80,9 @@ def launch_noise(space: Space, launches: Mapping[str, Sequence[AttemptRecord]]) 
 
 
 def _pooled_noise(launches: Mapping[str, Sequence[AttemptRecord]], at: MetricAt) -> LaunchNoise | None:
-    squares, df = 0.0, 0
-    for group in launches.values():
-        logs = [math.log(row.center) for row in _rows(group, at) if row.center > 0]
-        if len(logs) > 1:
-            squares += statistics.variance(logs) * (len(logs) - 1)
-            df += len(logs) - 1
-    return LaunchNoise(math.sqrt(squares / df), df) if df >= _ENOUGH_TO_POOL else None
+    logs = [[math.log(row.center) for row in _rows(group, at) if row.center > 0] for group in launches.values()]
+    found, df = pooled_scatter(logs)
+    return LaunchNoise(math.sqrt(found), df) if df >= _ENOUGH_TO_POOL else None
 
 
 def _estimate(

@@ -15,7 +15,8 @@ from tuner.domain.trial import Purpose
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.series import measured_value
 from tuner.study.summary import baselines_of
-from tuner.trial.statistics import drift, pooled_ratio_interval
+from tuner.trial.statistics import pooled_ratio_interval
+from tuner.trial.trend import drift
 
 _FALSE_ALARM = 0.05
 _LEAST = 0.02

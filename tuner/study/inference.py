@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tuner.trial.statistics import CONFIDENCE, Interval, t_cdf, t_quantile
+from tuner.trial.statistics import CONFIDENCE, Interval, pooled_scatter, t_cdf, t_quantile
 
 POWER = 0.8
 _TINY = 1e-12
@@ -192,10 +192,9 @@ def _level_noise(
 
 
 def _pooled(groups: Sequence[Sequence[float]]) -> _Noise | None:
-    """The variance within groups; None where no group has two values."""
-    repeated = [np.log(group) for group in groups if len(group) > 1]
-    df = sum(len(group) - 1 for group in repeated)
-    return _Noise(sum((len(group) - 1) * float(np.var(group, ddof=1)) for group in repeated) / df, df) if df else None
+    """The variance of logarithms within groups; None where no group has two values."""
+    found, df = pooled_scatter([math.log(value) for value in group] for group in groups)
+    return _Noise(found, df) if df else None
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

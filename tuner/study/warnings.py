@@ -24,6 +24,7 @@ from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
 from tuner.trial.gpu import SLACK_MIB
+from tuner.trial.statistics import pooled_scatter
 
 _NOISY = 0.03
 _ENOUGH_LAUNCHES = 3
@@ -157,11 +158,8 @@ def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]
 
 def _pooled_deviation(groups: Sequence[Sequence[float]]) -> float | None:
     """Standard deviation of logarithms from launch to launch, over all configurations launched more than once."""
-    repeated = [group for group in groups if len(group) > 1]
-    df = sum(len(group) - 1 for group in repeated)
-    if df < _FEW_VALUES:
-        return None
-    return math.sqrt(sum(statistics.variance(group) * (len(group) - 1) for group in repeated) / df)
+    found, df = pooled_scatter(groups)
+    return math.sqrt(found) if df >= _FEW_VALUES else None
 
 
 def _few_launches(front: Front, confirmation: Confirmation | None) -> Iterator[Caution]:

@@ -25,13 +25,13 @@ from tuner.trial.measure_window import (
 )
 from tuner.trial.statistics import (
     Interval,
-    drift,
     gross_outliers,
     positive_interval,
     quantile,
     quantile_interval,
     robust_interval,
 )
+from tuner.trial.trend import drift
 
 CACHE_LIMIT = 0.01
 """Share of prompt tokens from the prefix cache above which a level is marked."""

@@ -9,7 +9,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -115,13 +114,6 @@ def program(tmp_path: Path) -> Path:
     script.write_text(f"#!{sys.executable}\nimport looking\nif __name__ == '__main__':\n    looking.main()\n")
     script.chmod(0o755)
     return script
-
-
-@pytest.fixture
-def parents() -> Iterator[WarmParents]:
-    kept = WarmParents()
-    yield kept
-    kept.close()
 
 
 def plan_of(program: Path, *arguments: str, **env: str) -> LaunchPlan:

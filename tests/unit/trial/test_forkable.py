@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -52,13 +51,6 @@ def parent_with(
     program.write_text(f"#!{sys.executable}\nimport engine\n")
     plan = LaunchPlan("toy", (str(program),), {"PYTHONPATH": str(folder)}, "127.0.0.1", 1)
     return parents.parent_for(plan, warm, folder / "warm.log")
-
-
-@pytest.fixture
-def parents() -> Iterator[WarmParents]:
-    kept = WarmParents()
-    yield kept
-    kept.close()
 
 
 @needs_compiler

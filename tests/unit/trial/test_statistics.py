@@ -14,7 +14,6 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tuner.trial.statistics import (
-    drift,
     gross_outliers,
     is_steady,
     launch_spread,
@@ -34,6 +33,7 @@ from tuner.trial.statistics import (
     trimmed_interval,
     welch_difference,
 )
+from tuner.trial.trend import drift
 
 SAMPLE = [10.1, 9.8, 10.4, 10.0, 9.9, 10.2]
 

@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +36,6 @@ def program(tmp_path: Path) -> Path:
     script.write_text(f"#!{sys.executable}\nimport toy_engine\ntoy_engine.main()\n")
     script.chmod(0o755)
     return script
-
-
-@pytest.fixture
-def parents() -> Iterator[WarmParents]:
-    kept = WarmParents()
-    yield kept
-    kept.close()
 
 
 def plan_of(program: Path, *arguments: str, **env: str) -> LaunchPlan:
