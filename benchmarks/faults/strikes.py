@@ -19,8 +19,7 @@ from benchmarks.faults.shim import Shim
 from benchmarks.faults.studies import Study, judge, struck, until_gone
 from benchmarks.faults.trials import WORKER_DEATH_BOUND_S, Judged
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
-from tuner.study.verdict import BASELINE_PURPOSES
+from tuner.domain.trial import BASELINE_PURPOSES, Purpose
 from tuner.trial.record import LaunchRecord
 
 _ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.stale import print_stale, stale_exports
 from tuner.cli.wording import SIMULATED, changes, goal_document, number
-from tuner.domain.front import PICKS, Estimate, Front, Gain, Standing
+from tuner.domain.front import OF_ITS_TIME, PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import counted, spell
@@ -45,7 +45,8 @@ def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:
 
 def _standing_document(front: Front, standing: Standing, found: Confirmation | None) -> dict[str, Any]:
     """Keys: trials, engine, settings, changes, objectives (label → estimate, over all launches), confirmed (the same
-    over the confirmation's launches alone; null for what took no part), broken_limits, is_baseline, simulated.
+    over the confirmation's launches alone; null for what took no part), broken_limits, limits_of_its_time
+    (judged by the baseline at the time of each launch), is_baseline, simulated.
     """
     pairs = zip(front.goals, standing.values, front.gains(standing), strict=True)
     told = numbers_of(front, standing, found)
@@ -58,6 +59,7 @@ def _standing_document(front: Front, standing: Standing, found: Confirmation | N
         "objectives": {goal.label: _estimate_document(value, gain) for goal, value, gain in pairs},
         "confirmed": alone or None,
         "broken_limits": dict(standing.broken),
+        "limits_of_its_time": sorted(standing.of_its_time),
         "is_baseline": standing.is_baseline,
         "simulated": standing.simulated,
     }
@@ -153,6 +155,8 @@ def _notes(record: StudyRecord, front: Front, found: Confirmation | None) -> lis
         notes.append("configurations with one launch are candidates, not proof")
     if found is not None:
         notes.append("what was confirmed has the numbers of its launches `to confirm` alone")
+    if any(standing.of_its_time for standing in front.members):
+        notes.append(f"limits of the baseline's share are judged {OF_ITS_TIME}")
     if record.simulated:
         notes.append(f"{SIMULATED}: a model's numbers, not a measurement")
     return notes

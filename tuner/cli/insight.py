@@ -26,6 +26,7 @@ def search_of(name: str, storage: str | None) -> tuple[Search, list[AttemptRecor
     """
     from tuner.search.study import open_search
     from tuner.store import default_url, driver_url, open_store
+    from tuner.study.restating import restated
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
@@ -40,6 +41,7 @@ def search_of(name: str, storage: str | None) -> tuple[Search, list[AttemptRecor
         seed=record.seed,
         sampler=record.sampler,
     )
+    search.restate(restated(record.space, attempts))
     return search, attempts
 
 

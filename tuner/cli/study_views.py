@@ -12,6 +12,7 @@ from tuner.cli.output import console, out, print_json
 from tuner.cli.probe_view import probe_document
 from tuner.cli.stale import print_stale, stale_exports
 from tuner.cli.wording import SIMULATED, changes, level_document, measurement_document, number, with_spread
+from tuner.domain.front import OF_ITS_TIME
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.study import AttemptState, StudyRecord, StudyState
@@ -121,8 +122,8 @@ def failure_document(failure: Failure | None) -> dict[str, Any] | None:
 
 
 def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
-    """Keys: trial, state, purpose, engine, settings, changes, objectives, broken_limits, failure, cut_short, inactive,
-    launches, seconds, simulated, run_dir, fingerprint."""
+    """Keys: trial, state, purpose, engine, settings, changes, objectives, broken_limits, limits_of_its_time, failure,
+    cut_short, inactive, launches, seconds, simulated, run_dir, fingerprint."""
     pairs = zip(record.space.goals, row.values, strict=True)
     return {
         "trial": row.trial,
@@ -133,6 +134,7 @@ def trial_document(record: StudyRecord, row: TrialSummary) -> dict[str, Any]:
         "changes": {knob: {"baseline": old, "value": new} for knob, (old, new) in row.changes.items()},
         "objectives": {goal.label: measurement_document(value) for goal, value in pairs},
         "broken_limits": dict(row.broken),
+        "limits_of_its_time": sorted(row.of_its_time),
         "failure": failure_document(row.failure),
         "cut_short": row.cut_short or None,
         "inactive": dict(row.inactive),
@@ -163,6 +165,8 @@ def print_trials(store: Store, name: str, *, as_json: bool) -> None:
         table.add_row(str(row.trial), state, *map(with_spread, row.values), engine + changes(row.changes))
     out().print(table)
     note = "± is half the 95 % interval within one launch"
+    if any(row.of_its_time for row in rows):
+        note += f"; limits of the baseline's share are judged {OF_ITS_TIME}"
     out().print(f"{note}; {SIMULATED}, not measured" if record.simulated else note, style="dim")
 
 
@@ -227,7 +231,8 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
         out().print(f"not measured any further: {row.cut_short}")
     limits = {limit.label: limit.words for limit in record.space.limits}
     for broken, amount in row.broken.items():
-        said = f"over its limit by {amount * 100:.1f} %: {limits.get(broken, broken)}"
+        against = f", {OF_ITS_TIME}" if broken in row.of_its_time else ""
+        said = f"over its limit by {amount * 100:.1f} %{against}: {limits.get(broken, broken)}"
         out().print(said, style="yellow")
     if measured is not None:
         table = Table(box=None, header_style="bold", pad_edge=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tuner.domain.candidate import Candidate
@@ -67,6 +67,7 @@ class Standing:
         candidate: the configuration.
         values: one estimate per objective, in the order of `Space.goals`.
         broken: limits that it breaks → by how much, as a share of the bound.
+        of_its_time: limits, by label, that were judged by the baseline at each launch's time, since the machine drifts.
         is_baseline: whether it is the baseline that gains are reckoned from.
         simulated: whether its numbers are a model's.
     """
@@ -75,6 +76,7 @@ class Standing:
     candidate: Candidate
     values: tuple[Estimate, ...]
     broken: Mapping[str, float] = field(default_factory=dict)
+    of_its_time: frozenset[str] = frozenset()
     is_baseline: bool = False
     simulated: bool = False
 
@@ -129,9 +131,16 @@ def beats(a: Standing, b: Standing, maximize: Sequence[bool]) -> bool:
     return beyond
 
 
-def broken_words(broken: Mapping[str, float]) -> str:
-    """`output_tok_s@128 min by 2.4 %`."""
-    return ", ".join(f"{label} by {excess * 100:.1f} %" for label, excess in broken.items())
+OF_ITS_TIME = "against the baseline at the time of the launch, since the machine drifts"
+"""Where a limit is judged so (docs/adr/0005), whoever tells it says so."""
+
+
+def broken_words(broken: Mapping[str, float], of_its_time: Collection[str] = ()) -> str:
+    """`output_tok_s@128 min by 2.4 %`; of a limit in `of_its_time`, also what it is against."""
+    return ", ".join(
+        f"{label} by {excess * 100:.1f} %{f' ({OF_ITS_TIME})' if label in of_its_time else ''}"
+        for label, excess in broken.items()
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,11 +243,12 @@ class Front:
         """The error of an empty front: by how much the baseline breaks its limits, and who comes closest."""
         said = "no configuration was measured that keeps every limit"
         if self.baseline is not None and self.baseline.broken:
-            said += f"; the baseline itself breaks {broken_words(self.baseline.broken)}"
+            said += f"; the baseline itself breaks {broken_words(self.baseline.broken, self.baseline.of_its_time)}"
         closest = min(self.infeasible, key=lambda s: max(s.broken.values()), default=None)
         hint = "loosen the limit, or give the search more launches"
         if closest is not None and not closest.is_baseline:
-            hint = f"trial {closest.trial} comes closest: it breaks {broken_words(closest.broken)}; {hint}"
+            broken = broken_words(closest.broken, closest.of_its_time)
+            hint = f"trial {closest.trial} comes closest: it breaks {broken}; {hint}"
         return NothingFeasible(said, hint=hint)
 
     @property

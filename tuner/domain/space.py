@@ -139,13 +139,17 @@ class Limit(WrittenAt):
         return f"{self.at.label} {bound}"
 
     @property
+    def is_relative(self) -> bool:
+        """Whether the bound is a share of what the baseline measures."""
+        return self.max is None and self.min is None
+
+    @property
     def words(self) -> str:
         """The bound in words: `output token throughput at C=16 ≥ 97 % of the baseline's`."""
-        relative = self.max is None and self.min is None
-        upper, lower = (self.max_of_baseline, self.min_of_baseline) if relative else (self.max, self.min)
+        upper, lower = (self.max_of_baseline, self.min_of_baseline) if self.is_relative else (self.max, self.min)
         sign, bound = ("≥", lower) if upper is None else ("≤", upper)
         assert bound is not None
-        value = f"{bound * 100:g} % of the baseline's" if relative else f"{readable(bound)} {self.metric.unit}"
+        value = f"{bound * 100:g} % of the baseline's" if self.is_relative else f"{readable(bound)} {self.metric.unit}"
         return f"{self.at.words} {sign} {value}"
 
     def violation(self, measured: float, baseline: float | None) -> float:
@@ -154,7 +158,7 @@ class Limit(WrittenAt):
         A limit relative to a baseline that was not measured is kept (0).
         """
         upper, lower = self.max, self.min
-        if self.max_of_baseline is not None or self.min_of_baseline is not None:
+        if self.is_relative:
             if baseline is None:
                 return 0.0
             upper = None if self.max_of_baseline is None else self.max_of_baseline * baseline
@@ -174,6 +178,7 @@ class Budget(BaseModel):
         gpu_hours: GPUs × hours of all launches.
         baseline_launches: how often each engine's baseline is launched at the start, for the noise floor.
         sentinel_every: search trials between two further launches of the baseline, against drift; 0 for none.
+            While the machine drifts, half as many.
         confirm_launches: how often the baseline and each finalist are launched again at the end, interleaved; they
             take at most a third of `trials`, fewer finalists and launches where that does not suffice; 0 for none.
         smallest_gain: the difference that matters, as a share; a comparison that cannot tell it says so.

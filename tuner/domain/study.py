@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.measurement import Measured, MetricAt
 from tuner.domain.space import Space
 from tuner.domain.trial import LaunchKind, Purpose, TrialReport
 
@@ -141,6 +142,11 @@ class AttemptRecord:
         if self.finished_at is None:
             return 0.0
         return max(0.0, min(self.finished_at, self.lease_expires_at) - self.started_at)
+
+    def value(self, at: MetricAt) -> float | None:
+        """What it measured, in the metric's unit; None when it was not measured in full, or did not measure this."""
+        outcome = None if self.report is None else self.report.outcome
+        return outcome.value(at) if isinstance(outcome, Measured) else None
 
     def was_launched(self, kind: LaunchKind) -> bool:
         """Whether a worker reported that its server was launched so."""

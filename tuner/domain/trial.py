@@ -35,6 +35,10 @@ class Purpose(StrEnum):
         return self in (Purpose.ABLATE, Purpose.VERIFY)
 
 
+BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
+"""Launches of a baseline that a search makes to compare with."""
+
+
 @dataclass(frozen=True, slots=True)
 class CutoffBound:
     """One bound of a `Cutoff`: a value on the worse side of it is beaten, at it is not."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tuner.domain.front import Front, Standing
+from tuner.domain.front import Front, Standing, broken_words
 from tuner.export.report_facts import Figure, Table
 from tuner.export.report_proof import configuration, estimate
 
@@ -41,7 +41,7 @@ def _table(front: Front, chosen: Standing | None) -> Table:
             said = (
                 "chosen" if standing is chosen else "",
                 "baseline" if standing.is_baseline else "baseline of its engine" if front.is_start(standing) else "",
-                "breaks " + ", ".join(standing.broken) if standing.broken else "",
+                f"breaks {broken_words(standing.broken, standing.of_its_time)}" if standing.broken else "",
             )
             note = ", ".join(filter(None, said))
             rows.append((place, trial_list(standing.trials), *values, configuration(front, standing.candidate), note))

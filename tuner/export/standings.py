@@ -13,10 +13,10 @@ from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Measured, Measurement, Metric, MetricAt, SpreadKind, row_at
 from tuner.domain.space import Limit, Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import BASELINE_PURPOSES
+from tuner.trial.baseline_levels import BaselineLevels
 from tuner.trial.statistics import CONFIDENCE, pooled_scatter, t_quantile
 
-_BASELINE = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 # Below this many degrees of freedom Student's factor (4.3 at two) says more about the sample than about the noise.
 _ENOUGH_TO_POOL = 2
 
@@ -44,24 +44,26 @@ def front_of(space: Space, attempts: Sequence[AttemptRecord]) -> Front:
         (
             key
             for key, group in launches.items()
-            if group[0].candidate.engine == first_engine and any(a.purpose in _BASELINE for a in group)
+            if group[0].candidate.engine == first_engine and any(a.purpose in BASELINE_PURPOSES for a in group)
         ),
         None,
     )
+    levels = BaselineLevels(space, attempts)
     reference = [] if baseline is None else launches[baseline]
     standings = [
         Standing(
             trials=tuple(dict.fromkeys(a.trial for a in group)),
             candidate=group[0].candidate,
             values=tuple(_estimate(_rows(group, goal.at), noise.get(goal.at)) for goal in space.goals),
-            broken=_broken(space.limits, group, reference),
+            broken=_broken(space.limits, group, reference, levels),
+            of_its_time=levels.limits_of_their_time,
             is_baseline=key == baseline,
             simulated=any(_measured(a).simulated for a in group),
         )
         for key, group in launches.items()
         if all(_rows(group, goal.at) for goal in space.goals)
     ]
-    starts = {a.candidate.engine: a.candidate for a in attempts if a.purpose in _BASELINE}
+    starts = {a.candidate.engine: a.candidate for a in attempts if a.purpose in BASELINE_PURPOSES}
     return Front.of(space.goals, standings, starts)
 
 
@@ -122,16 +124,35 @@ def geometric_mean(values: Iterable[float]) -> float:
 
 
 def _broken(
-    limits: Sequence[Limit], group: Sequence[AttemptRecord], reference: Sequence[AttemptRecord]
+    limits: Sequence[Limit],
+    group: Sequence[AttemptRecord],
+    reference: Sequence[AttemptRecord],
+    levels: BaselineLevels,
 ) -> dict[str, float]:
-    """Limits that the median launch breaks; a metric that was not measured breaks its limit wholly."""
+    """Limits that the median launch breaks; a metric that was not measured breaks its limit wholly.
+
+    While the machine drifts, launches are compared with the baseline of their time.
+    """
     broken = {}
     for limit in limits:
-        own, base = _median(group, limit.at), _median(reference, limit.at)
-        excess = 1.0 if own is None else limit.violation(own, base)
+        if limit.label in levels.limits_of_their_time:
+            excess = _middle_excess(limit, group, levels)
+        else:
+            own, base = _median(group, limit.at), _median(reference, limit.at)
+            excess = 1.0 if own is None else limit.violation(own, base)
         if excess > 0:
             broken[limit.label] = excess
     return broken
+
+
+def _middle_excess(limit: Limit, group: Sequence[AttemptRecord], levels: BaselineLevels) -> float:
+    """How far the middle launch breaks a limit that is laid on the baseline of its time."""
+    excesses = [
+        min(limit.violation(value, baseline[limit.at]) for baseline in levels.around(a.started_at))
+        for a in group
+        if (value := a.value(limit.at)) is not None
+    ]
+    return statistics.median(excesses) if excesses else 1.0
 
 
 def _median(group: Sequence[AttemptRecord], at: MetricAt) -> float | None:

@@ -190,6 +190,21 @@ Verdict = Scored | Infeasible | Partial
 
 
 @dataclass(frozen=True, slots=True)
+class Restated:
+    """A measured launch as it would have been measured now, where the machine became faster or slower since.
+
+    Attributes:
+        values: one per objective, in its unit; None where not known.
+        violations: as `Scored.violations`.
+        doubt: how far each value may be off for that (standard deviation, as a share).
+    """
+
+    values: tuple[float | None, ...]
+    violations: Mapping[str, float]
+    doubt: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class PriorObservation:
     """A result of an earlier study, offered as a hint.
 
@@ -235,6 +250,13 @@ class Search(Protocol):
 
         Raises:
             InternalError: when the trial is unknown or was told before, or the number of values is wrong.
+        """
+        ...
+
+    def restate(self, launches: Mapping[int, Restated]) -> None:
+        """See these trials so from now on, whatever they were told with.
+
+        Takes the place of what was said before. Not kept in the storage: whoever goes on with the search says it again.
         """
         ...
 

@@ -29,8 +29,8 @@ _MAX_FIT_ROWS = 150
 _REFIT_EVERY = 4
 _REFIT_ALWAYS_BELOW = 16
 
-FitsKept = dict[str, tuple[tuple[int, ...], Fit]]
-"""Model → the trials that it was fitted to last, and the fit."""
+FitsKept = dict[str, tuple[tuple[object, ...], Fit]]
+"""Model → what it was fitted to last, and the fit."""
 
 _USUAL_SECONDS = 180.0
 _USUAL_FAILURE_SECONDS = 200.0
@@ -118,9 +118,9 @@ class Beliefs:
         count = len(rows)
         if count >= _REFIT_ALWAYS_BELOW:
             count -= count % _REFIT_EVERY
-        trials = tuple(o.trial for o in rows[:count])
-        if what not in self._fits or self._fits[what][0] != trials:
-            self._fits[what] = trials, fit(self._kernel, data.first(count).last(_MAX_FIT_ROWS))
+        fitted = tuple(map(_identity, rows[:count]))
+        if what not in self._fits or self._fits[what][0] != fitted:
+            self._fits[what] = fitted, fit(self._kernel, data.first(count).last(_MAX_FIT_ROWS))
         return GaussianProcess(self._kernel, data, self._fits[what][1])
 
     def predict(self, points: Points) -> tuple[Array, Array]:
@@ -151,6 +151,13 @@ def _from_baseline(hints: Sequence[Observation], history: History, baseline: Poi
         return []
     level = np.mean(own, axis=0)
     return [replace(hint, values=hint.values + level) for hint in hints]
+
+
+def _identity(row: Observation) -> tuple[object, ...]:
+    """What tells a row from another: its trial, and as what that is seen (see `Search.restate`)."""
+    if row.trial < 0:
+        return (row.trial,)
+    return row.trial, row.values.tobytes(), row.limits.tobytes(), row.spread.tobytes()
 
 
 def _most_telling(history: History) -> list[Observation]:

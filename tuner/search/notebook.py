@@ -21,7 +21,7 @@ from tuner.domain.conditions import comparisons
 from tuner.domain.outcome import FAILURES, FailureClass
 from tuner.domain.space import Space
 from tuner.domain.values import spell
-from tuner.search.base import Infeasible, Partial, PriorObservation, Scored, Verdict
+from tuner.search.base import Infeasible, Partial, PriorObservation, Restated, Scored, Verdict
 from tuner.search.history import Ending, History, Observation
 from tuner.search.lattice import Axis, Lattice, Points
 
@@ -52,6 +52,7 @@ class Notebook:
         self._labels = {(e, a.name): _labels(a) for e, lattice in lattices.items() for a in lattice.axes}
         self._order = {engine: _dependency_order(lattice) for engine, lattice in lattices.items()}
         self._read: dict[int, tuple[str, Observation] | None] = {}
+        self._restated: Mapping[int, Restated] = {}
         self.distributions: dict[str, BaseDistribution] = {}
         if len(lattices) > 1:
             self.distributions[ENGINE] = CategoricalDistribution(list(lattices))
@@ -143,6 +144,11 @@ class Notebook:
                 trial.set_user_attr(_VERDICT, facts | {"spread": list(verdict.spread)})
                 return TrialState.COMPLETE, list(verdict.values)
 
+    def restate(self, launches: Mapping[int, Restated]) -> None:
+        """See `tuner.search.base.Search.restate`."""
+        before, self._restated = self._restated, launches
+        self._read = {n: entry for n, entry in self._read.items() if before.get(n) == launches.get(n)}
+
     def history(self, trials: Iterable[FrozenTrial], engine: str) -> History:
         """What one engine's trials showed; trials that teach nothing are left out."""
         found: list[Observation] = []
@@ -178,6 +184,11 @@ class Notebook:
         elif trial.state is TrialState.PRUNED:
             ending = Ending.FAILED
             failure = FailureClass(facts.get("failure", FailureClass.UNKNOWN.value))
+        now = self._restated.get(trial.number)
+        if now is not None and ending in (Ending.SCORED, Ending.PARTIAL):
+            values, limits = self.gains(now.values), self._broken(now.violations)
+            spread = np.hypot(spread, now.doubt)
+            ending = Ending.SCORED if np.isfinite(values).all() else Ending.PARTIAL
         point = self.lattices[candidate.engine].encode(candidate)
         seconds = float(facts.get("seconds", 0.0))
         seen = Observation(trial.number, point, ending, values, limits, spread, failure, seconds)

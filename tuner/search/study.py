@@ -28,6 +28,7 @@ from tuner.search.base import (
     PriorObservation,
     Proposal,
     RemainingGain,
+    Restated,
     Scored,
     SpaceExhausted,
     Verdict,
@@ -275,8 +276,7 @@ class Search:
             raise InternalError(f"trial {trial}: {len(values)} values for {len(self._notebook.objectives)} objectives")
         if isinstance(verdict, Scored) and not all(is_number(value) for value in verdict.values):
             verdict = Infeasible(FailureClass.SHORT_OUTPUT, verdict.seconds)
-        live = Trial(self._study, frozen._trial_id)
-        state, told = self._notebook.note_verdict(live, verdict)
+        state, told = self._notebook.note_verdict(Trial(self._study, frozen._trial_id), verdict)
         self._study.tell(trial, told, state=state)
 
     def _open_trial(self, trial: int) -> FrozenTrial:
@@ -284,6 +284,10 @@ class Search:
         if not 0 <= trial < len(trials) or trials[trial].state.is_finished():
             raise InternalError(f"trial {trial} is not waiting for a verdict")
         return trials[trial]
+
+    def restate(self, launches: Mapping[int, Restated]) -> None:
+        """See `tuner.search.base.Search.restate`."""
+        self._notebook.restate(launches)
 
     def abandon(self, trial: int) -> None:
         """See `tuner.search.base.Search.abandon`."""

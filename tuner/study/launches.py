@@ -17,7 +17,7 @@ from tuner.domain.failure_memory import next_step
 from tuner.domain.machine import gpu_memory_in_use
 from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
-from tuner.domain.trial import Cutoff, LaunchKind, Purpose, TrialReport, TrialRequest
+from tuner.domain.trial import BASELINE_PURPOSES, Cutoff, LaunchKind, Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
 from tuner.execution.base import Executor, Finished, Progressed, TrialKey
 from tuner.search.base import Proposal, Search
@@ -25,8 +25,10 @@ from tuner.store import Store
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
 from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
+from tuner.study.restating import restated
 from tuner.study.stopping import StopSwitch, Urgency
-from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, sound, verdict_of
+from tuner.study.verdict import sound, verdict_of
+from tuner.trial.baseline_levels import BaselineLevels
 
 LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
@@ -180,6 +182,7 @@ class Launches:
                 waits = only is not None and attempt.purpose is not only
                 then = f"`tuner study resume {self._record.name}` launches it again" if waits else "is launched again"
                 self._notify(Noted(f"trial {attempt.trial} was interrupted and {then}"))
+        self._search.restate(restated(self._space, attempts))
         pending = dict(self._search.pending)
         launches: dict[int, list[AttemptRecord]] = {}
         for attempt in attempts:
@@ -336,9 +339,11 @@ class Launches:
         return None if now is None or then is None else now < then
 
     def _tell(self, attempt: AttemptRecord, report: TrialReport) -> None:
-        baseline = baseline_values(self._space, self._store.attempts(self._record.name))
-        self._search.tell(attempt.trial, verdict_of(self._space, report, baseline))
+        attempts = self._store.attempts(self._record.name)
+        baselines = BaselineLevels(self._space, attempts).around(attempt.started_at)
+        self._search.tell(attempt.trial, verdict_of(self._space, report, *baselines))
         self._store.mark_told(attempt.id)
+        self._search.restate(restated(self._space, attempts))
 
     def _stop_for(self, failure: Failure, *, is_baseline: bool) -> None:
         """A failure after which no further trial makes sense."""

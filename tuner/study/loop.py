@@ -22,8 +22,11 @@ from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.silence import Silent, silent_settings, without_silent
 from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason, trials_spent
+from tuner.trial.baseline_levels import BaselineLevels
 
 _MAX_ANSWERED = 20
+_MORE_SENTINELS = 2
+"""So many times as often the baseline is launched again while the machine drifts."""
 _MOST_RESERVED = 0.5
 """The confirmation gets at most half as much time as the search before it."""
 
@@ -268,9 +271,17 @@ class SearchAgenda:
                 self._notify(Noted(f"warning: {caution}"))
 
     def _enqueue_sentinel(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
-        """Relaunch the baseline every so many search trials, so that drift of the machine shows."""
+        """Relaunch the baseline every so many search trials, so that drift of the machine shows; oftener while it does.
+
+        What is launched meanwhile is compared with the baseline of its time (docs/adr/0005), which must be known.
+        """
         every = self._space.budget.sentinel_every
-        searched = len({a.trial for a in attempts if a.purpose is Purpose.SEARCH})
-        sentinels = len({a.trial for a in attempts if a.purpose is Purpose.SENTINEL})
-        if every and not any(p.purpose is Purpose.SENTINEL for p in in_hand) and searched >= every * (sentinels + 1):
+        if not every or any(p.purpose is Purpose.SENTINEL for p in in_hand):
+            return
+        sentinels = {a.trial for a in attempts if a.purpose is Purpose.SENTINEL}
+        searched = {a.trial for a in attempts if a.purpose is Purpose.SEARCH}
+        due = len(searched) >= every * (len(sentinels) + 1)
+        if not due and sentinels and BaselineLevels(self._space, attempts).drifting:
+            due = sum(trial > max(sentinels) for trial in searched) >= max(1, every // _MORE_SENTINELS)
+        if due:
             self._search.enqueue(next(iter(self._baselines.values())), Purpose.SENTINEL)

@@ -10,9 +10,8 @@ from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import BASELINE_PURPOSES, Purpose
 from tuner.domain.values import Value, spell
-from tuner.study.verdict import BASELINE_PURPOSES
 
 
 def memory_of(attempts: Sequence[AttemptRecord]) -> FailureMemory:

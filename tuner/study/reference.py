@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tuner.domain.measurement import Measured
 from tuner.domain.output import Agreement, OutputReference, OutputReport
 from tuner.domain.study import AttemptRecord
-from tuner.study.verdict import BASELINE_PURPOSES
+from tuner.domain.trial import BASELINE_PURPOSES
 
 
 def output_reference(engine: str, attempts: Sequence[AttemptRecord]) -> OutputReference | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate
-from tuner.domain.measurement import Measured, MetricAt, SpreadKind
+from tuner.domain.measurement import MetricAt, SpreadKind
 from tuner.domain.proof import Effect, Finding
 from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -21,7 +21,7 @@ from tuner.domain.trial import LaunchKind, Purpose
 from tuner.search.base import Proposal, Search
 from tuner.study.inference import Contrast, Launch, Rounds, holm
 from tuner.study.launches import Done
-from tuner.study.verdict import wanted_metrics
+from tuner.trial.baseline_levels import wanted_metrics
 from tuner.trial.statistics import CONFIDENCE
 
 SIGNIFICANCE = 1 - CONFIDENCE
@@ -108,13 +108,6 @@ class Rotation:
         return Proposal(proposal.trial, candidate, f"{proposal.why}, round {block}", self._purpose, block)
 
 
-def measured_value(attempt: AttemptRecord, at: MetricAt) -> float | None:
-    """What an attempt measured, or None when it failed or did not measure this."""
-    if attempt.report is None or not isinstance(attempt.report.outcome, Measured):
-        return None
-    return attempt.report.outcome.value(at)
-
-
 def failed_for_good(series: Sequence[AttemptRecord]) -> Mapping[str, int]:
     """Fingerprint → trials whose last attempt failed."""
     last = {attempt.trial: attempt for attempt in series}
@@ -168,10 +161,10 @@ class SeriesResults:
     def _fit(self, goal: Objective) -> Rounds:
         rows = []
         for attempt in self._series:
-            value = measured_value(attempt, goal.at)
+            value = attempt.value(goal.at)
             if value is not None and value > 0:
                 rows.append(Launch(attempt.candidate.fingerprint, in_block(attempt), value))
-        groups = [[measured_value(attempt, goal.at) for attempt in group] for group in self._replicates]
+        groups = [[attempt.value(goal.at) for attempt in group] for group in self._replicates]
         return Rounds(rows, [[value for value in group if value is not None and value > 0] for group in groups])
 
     def contrast(self, goal: Objective, a: Candidate, b: Candidate) -> Contrast | None:
@@ -268,7 +261,7 @@ class SeriesResults:
         found = {}
         for at in wanted_metrics(self._space):
             own = [a for a in self._series if a.candidate.fingerprint == candidate.fingerprint]
-            values = [value for a in own if (value := measured_value(a, at)) is not None]
+            values = [value for a in own if (value := a.value(at)) is not None]
             if values:
                 found[at] = statistics.geometric_mean(values) if min(values) > 0 else statistics.median(values)
         return found

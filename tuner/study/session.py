@@ -36,9 +36,9 @@ from tuner.study.learned import learned_limits
 from tuner.study.loop import Coordinator
 from tuner.study.probing import FirstStep, probe_first, queue_best
 from tuner.study.stopping import StopSwitch
-from tuner.study.verdict import wanted_metrics
 from tuner.study.warmstart import WARM_START, hints_for
 from tuner.trial.assembly import EngineSetup, engine_setup
+from tuner.trial.baseline_levels import wanted_metrics
 from tuner.trial.denyfiles import host_deny_list
 from tuner.trial.machine import MachineFacts, machine_facts
 from tuner.trial.sweep import sweep

@@ -10,9 +10,10 @@ from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, row_
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Activity, Purpose
+from tuner.domain.trial import BASELINE_PURPOSES, Activity, Purpose
 from tuner.domain.values import Value
-from tuner.study.verdict import BASELINE_PURPOSES, baseline_values, violations
+from tuner.study.verdict import violations
+from tuner.trial.baseline_levels import BaselineLevels
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +27,7 @@ class TrialSummary:
         changes: knob → (baseline's value, own value).
         values: the measurement of each objective, in the order of `Space.goals`; None where not measured.
         broken: limits that the trial breaks → by how much, as a share of the bound.
+        of_its_time: limits, by label, that were judged by the baseline at this launch's time, since the machine drifts.
         failure: why there is no measurement, or None.
         cut_short: why it was measured in part only; empty otherwise.
         inactive: knobs that did not take effect → why.
@@ -40,6 +42,7 @@ class TrialSummary:
     changes: Mapping[str, tuple[Value, Value]]
     values: tuple[Measurement | None, ...]
     broken: Mapping[str, float] = field(default_factory=dict)
+    of_its_time: frozenset[str] = frozenset()
     failure: Failure | None = None
     cut_short: str = ""
     inactive: Mapping[str, str] = field(default_factory=dict)
@@ -103,7 +106,7 @@ def summarise(
         lost: those of them that run only because nobody was left to say that they ended.
     """
     gone = {attempt.id for attempt in lost}
-    reference = baseline_values(space, attempts)
+    levels = BaselineLevels(space, attempts)
     baselines = baselines_of(attempts)
     by_trial: dict[int, list[AttemptRecord]] = {}
     for attempt in attempts:
@@ -114,7 +117,11 @@ def summarise(
         outcome = last.report.outcome if last.report is not None else None
         shown = outcome if isinstance(outcome, Measured | MeasuredInPart) else None
         baseline = baselines.get(last.candidate.engine)
-        excess = violations(space.limits, outcome, reference) if isinstance(outcome, Measured) else {}
+        excess = (
+            violations(space.limits, outcome.value, *levels.around(last.started_at))
+            if isinstance(outcome, Measured)
+            else {}
+        )
         rows.append(
             TrialSummary(
                 trial=trial,
@@ -123,6 +130,7 @@ def summarise(
                 changes=last.candidate.differs_from(baseline) if baseline is not None else {},
                 values=tuple(None if shown is None else row_at(shown.levels, goal.at) for goal in space.goals),
                 broken={label: amount for label, amount in excess.items() if amount > 0},
+                of_its_time=levels.limits_of_their_time,
                 failure=outcome if isinstance(outcome, Failure) else None,
                 cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",
                 inactive=_inactive(last),

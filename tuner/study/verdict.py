@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, MetricAt
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.space import Limit, Space
-from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import Purpose, TrialReport
+from tuner.domain.trial import TrialReport
 from tuner.errors import InternalError
 from tuner.search.base import Infeasible, Partial, Scored, Verdict
 from tuner.trial.statistics import CONFIDENCE, t_quantile
@@ -19,40 +17,23 @@ from tuner.trial.statistics import CONFIDENCE, t_quantile
 _NORMAL = 1.96
 """Half-width of a normal 95 % interval in standard errors."""
 
-BASELINE_PURPOSES = frozenset({Purpose.BASELINE, Purpose.SENTINEL})
 
+def violations(
+    limits: Sequence[Limit], measured: Callable[[MetricAt], float | None], *baselines: Mapping[MetricAt, float]
+) -> dict[str, float]:
+    """Limit → how far it is broken, as a share of the bound; ≤ 0 keeps it. An unmeasured metric breaks its limit.
 
-def wanted_metrics(space: Space) -> tuple[MetricAt, ...]:
-    """Every metric that objectives or limits need, without repetition."""
-    return tuple(dict.fromkeys(wanted.at for wanted in (*space.goals, *space.limits)))
-
-
-def baseline_values(space: Space, attempts: Iterable[AttemptRecord]) -> Mapping[MetricAt, float]:
-    """Median over the launches of the study's baseline: that of the first engine in the space file."""
-    engine = next(iter(space.engines))
-    launches = [
-        attempt.report.outcome
-        for attempt in attempts
-        if attempt.purpose in BASELINE_PURPOSES
-        and attempt.state is AttemptState.MEASURED
-        and attempt.candidate.engine == engine
-        and attempt.report is not None
-        and isinstance(attempt.report.outcome, Measured)
-    ]
-    medians = {}
-    for at in wanted_metrics(space):
-        values = [v for launch in launches if (v := launch.value(at)) is not None]
-        if values:
-            medians[at] = statistics.median(values)
-    return medians
-
-
-def violations(limits: Sequence[Limit], measured: Measured, baseline: Mapping[MetricAt, float]) -> dict[str, float]:
-    """Limit → how far it is broken, as a share of the bound; ≤ 0 keeps it. An unmeasured metric breaks its limit."""
+    Args:
+        limits: of the space.
+        measured: what a launch measured of a metric.
+        baselines: what the baseline measures, as many as it may be (`BaselineLevels.around`); the kindest counts.
+    """
     found = {}
     for limit in limits:
-        value = measured.value(limit.at)
-        found[limit.label] = 1.0 if value is None else limit.violation(value, baseline.get(limit.at))
+        value = measured(limit.at)
+        found[limit.label] = (
+            1.0 if value is None else min(limit.violation(value, baseline.get(limit.at)) for baseline in baselines)
+        )
     return found
 
 
@@ -85,8 +66,13 @@ def sound(report: TrialReport) -> TrialReport:
     )
 
 
-def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, float]) -> Verdict:
+def verdict_of(space: Space, report: TrialReport, *baselines: Mapping[MetricAt, float]) -> Verdict:
     """What the search is told about one launch.
+
+    Args:
+        space: of the study.
+        report: of the launch.
+        baselines: see `violations`.
 
     Raises:
         InternalError: when a measured launch lacks an objective's metric.
@@ -106,7 +92,7 @@ def verdict_of(space: Space, report: TrialReport, baseline: Mapping[MetricAt, fl
         values.append(row.center)
     return Scored(
         values=tuple(values),
-        violations=violations(space.limits, report.outcome, baseline),
+        violations=violations(space.limits, report.outcome.value, *baselines),
         spread=tuple(_standard_error(rows.get(goal.at)) for goal in space.goals),
         metrics={at.label: row.center for at, row in rows.items()},
         seconds=seconds,

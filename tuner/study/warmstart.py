@@ -26,7 +26,7 @@ from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
 from tuner.store import Store
 from tuner.study.summary import baselines_of
-from tuner.study.verdict import wanted_metrics
+from tuner.trial.baseline_levels import wanted_metrics
 
 if TYPE_CHECKING:
     from tuner.study.session import Prepared

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
-from tuner.domain.trial import LaunchKind, Purpose
+from tuner.domain.trial import BASELINE_PURPOSES, LaunchKind, Purpose
 from tuner.domain.warnings import Caution, WarningCode
-from tuner.study.series import measured_value
-from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.trial.statistics import ratio_interval
 
 _WRONG = 0.05
@@ -32,7 +30,7 @@ def warm_difference(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator
         found = []
         for goal in space.goals:
             ours, theirs = (
-                [v for a in group if (v := measured_value(a, goal.at)) is not None and v > 0] for group in (warm, plain)
+                [v for a in group if (v := a.value(goal.at)) is not None and v > 0] for group in (warm, plain)
             )
             interval = ratio_interval(ours, theirs, confidence)
             if interval is not None and not interval.low <= 0 <= interval.high:

@@ -14,13 +14,12 @@ from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
+from tuner.domain.trial import BASELINE_PURPOSES
 from tuner.domain.values import Value, counted, same, spell
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.drift import machine_drift
-from tuner.study.series import measured_value
 from tuner.study.silence import inactive_knobs
 from tuner.study.summary import baselines_of
-from tuner.study.verdict import BASELINE_PURPOSES
 from tuner.study.warmth import warm_difference
 from tuner.trial.conditions import POWER_CAP
 from tuner.trial.gpu import SLACK_MIB
@@ -146,7 +145,7 @@ def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]
     for goal in space.goals:
         groups: dict[str, list[float]] = {}
         for attempt in measured:
-            value = measured_value(attempt, goal.at)
+            value = attempt.value(goal.at)
             if value is not None and value > 0:
                 groups.setdefault(attempt.candidate.fingerprint, []).append(math.log(value))
         deviation = _pooled_deviation(list(groups.values()))

@@ -11,10 +11,9 @@ from support import records
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, MetricAt
 from tuner.domain.space import Space
-from tuner.domain.trial import Purpose
 from tuner.errors import InternalError
 from tuner.search.base import Partial, Scored
-from tuner.study.verdict import baseline_values, sound, verdict_of, wanted_metrics
+from tuner.study.verdict import sound, verdict_of
 
 SPACE = Space.model_validate(
     {
@@ -51,27 +50,6 @@ def test_a_level_and_a_rate_of_the_same_number_are_not_mistaken_for_each_other()
 def test_limits_at_a_rate_are_absolute_or_against_the_baseline_at_that_rate() -> None:
     broken = scored(*LEVELS).violations
     assert broken == {"ttft_p99_ms@5/s max": pytest.approx(-0.1), "ttft_p99_ms@1/s max": pytest.approx(-10 / 60)}
-
-
-def test_every_metric_at_every_load_is_wanted_once() -> None:
-    assert [at.label for at in wanted_metrics(SPACE)] == ["output_tok_s@1", "ttft_p99_ms@5/s", "ttft_p99_ms@1/s"]
-
-
-def test_the_baselines_values_are_those_at_the_loads_asked_for() -> None:
-    launches = [
-        records.attempt(
-            trial,
-            records.candidate(),
-            records.measured_report(outcome=Measured((*LEVELS[:3], records.at_rate(5, ttft)), simulated=True)),
-            purpose=Purpose.BASELINE,
-        )
-        for trial, ttft in enumerate((400.0, 500.0, 450.0))
-    ]
-    assert {at.label: value for at, value in baseline_values(SPACE, launches).items()} == {
-        "output_tok_s@1": 60.0,
-        "ttft_p99_ms@5/s": 450.0,
-        "ttft_p99_ms@1/s": 50.0,
-    }
 
 
 def test_a_launch_that_did_not_measure_an_objectives_rate_is_a_defect() -> None:
