@@ -120,6 +120,19 @@ class FlagSpec:
         return shown + (f" … ({len(self.choices)} in all)" if len(self.choices) > 12 else "")
 
 
+@dataclass(frozen=True, slots=True)
+class GpuNeed:
+    """Degrees of parallelism whose product an engine cannot run with fewer GPUs than.
+
+    Attributes:
+        flags: canonical names of the flags.
+        unless: switch with which this need does not apply, or None.
+    """
+
+    flags: tuple[str, ...]
+    unless: str | None = None
+
+
 @dataclass(frozen=True)
 class FlagCatalogue:
     """Every flag of one engine version.
@@ -131,6 +144,7 @@ class FlagCatalogue:
         flags: canonical name → flag.
         removed: spelling that older versions took → what to use now.
         dead: flag that is still accepted although nothing reads it → reason.
+        gpu_needs: what takes GPUs; the largest of them is what a launch takes.
     """
 
     engine: str
@@ -139,6 +153,7 @@ class FlagCatalogue:
     source: str = ""
     removed: Mapping[str, str] = field(default_factory=dict)
     dead: Mapping[str, str] = field(default_factory=dict)
+    gpu_needs: tuple[GpuNeed, ...] = ()
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Self:

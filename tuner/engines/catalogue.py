@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from tuner.domain.catalogue import FlagCatalogue
-from tuner.engines.definition import EngineDefinition, engine_names
+from tuner.domain.catalogue import FlagCatalogue, GpuNeed
+from tuner.engines.definition import EngineDefinition, engine_names, load_definition
 from tuner.errors import UserError
 from tuner.resources import launchers_dir
 
@@ -31,8 +32,11 @@ def catalogue_versions(engine: str) -> tuple[str, ...]:
 
 
 @cache
-def _read(path: Path) -> FlagCatalogue:
-    return FlagCatalogue.from_json(json.loads(path.read_text(encoding="utf-8")))
+def _read(folder: Path, version: str) -> FlagCatalogue:
+    """The catalogue of a version in an engine's folder, with what the engine's definition adds to it."""
+    flags = json.loads((folder / "flags" / f"{version}.json").read_text(encoding="utf-8"))
+    needs = tuple(GpuNeed(need.flags, need.unless) for need in load_definition(folder.name).gpus)
+    return replace(FlagCatalogue.from_json(flags), gpu_needs=needs)
 
 
 def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
@@ -51,7 +55,7 @@ def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
     wanted = known[-1] if version is None else version.split("+")[0]
     older = [v for v in known if _order(v) <= _order(wanted)]
     chosen = wanted if wanted in known else (older[-1] if older else known[0])
-    return _read(launchers_dir() / engine / "flags" / f"{chosen}.json")
+    return _read(launchers_dir() / engine, chosen)
 
 
 def catalogues() -> dict[str, Callable[[str | None], FlagCatalogue]]:

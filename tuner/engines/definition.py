@@ -115,6 +115,15 @@ class OwnAllReduce(BaseModel):
         return self.up_to_bytes if ranks in self.ranks and (nvlink or ranks == _PCIE_RANKS) else 0
 
 
+class Gpus(BaseModel):
+    """Degrees of parallelism whose product an engine cannot run with fewer GPUs than; `unless` a switch is on."""
+
+    model_config = _FILE
+
+    flags: Annotated[tuple[FlagName, ...], Field(min_length=1)]
+    unless: FlagName | None = None
+
+
 class EngineDefinition(BaseModel):
     """How one engine is started and asked.
 
@@ -132,6 +141,7 @@ class EngineDefinition(BaseModel):
         cache_env: variables that say where the engine caches what it compiles → folder below tuner's cache.
         shared_temp: names in the temporary folder that outlast launches; `{user}` stands for the user's name. All else
             that a launch leaves there is removed with it.
+        gpus: how many GPUs a launch takes: the largest of these products.
         pass_env: names taken from the caller's environment.
         warm: how launches are made faster; None where nobody has tried.
         own_all_reduce: see `OwnAllReduce`; None where the engine has none.
@@ -156,6 +166,7 @@ class EngineDefinition(BaseModel):
     trial_env: Mapping[EnvName, str] = {}
     cache_env: Mapping[EnvName, str] = {}
     shared_temp: tuple[str, ...] = ()
+    gpus: tuple[Gpus, ...] = ()
     pass_env: tuple[EnvName, ...] = ()
     warm: Warm | None = None
     own_all_reduce: OwnAllReduce | None = None

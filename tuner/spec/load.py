@@ -14,13 +14,14 @@ from tuner import resources, yamlfile
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue, closest
 from tuner.domain.denied import BUILT_IN, DenyList
-from tuner.domain.space import Space
+from tuner.domain.space import Rule, Space
 from tuner.domain.values import Scalar
 from tuner.errors import Problem, SpecError
-from tuner.spec.baseline import derive_baseline
+from tuner.spec.baseline import BaselineSettings, derive_baseline
 from tuner.spec.defaults import check_defaults
 from tuner.spec.findings import Findings
 from tuner.spec.goals import check_goals
+from tuner.spec.gpus import check_gpus
 from tuner.spec.inline import without_config_files
 from tuner.spec.reach import Reach
 from tuner.spec.rules import check_rules, rule_place
@@ -154,6 +155,7 @@ def check_document(
         return None
     check_goals(space, findings)
     reaches = check_rules(space, dropped, findings)
+    never: dict[str, tuple[Rule, ...]] = {}
     for engine in space.engines:
         if engine not in catalogues:
             guess = closest(engine, tuple(catalogues))
@@ -164,8 +166,20 @@ def check_document(
         _check_version(space, engine, catalogue, findings)
         check_settings(space, engine, catalogue, reaches[engine], findings, deny)
         check_defaults(space, engine, catalogue, reaches[engine], findings)
-        _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder, deny)
-    return space
+        before = len(findings.errors)
+        settings = _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder, deny)
+        if reaches[engine] is not None and len(findings.errors) == before:
+            never[engine] = check_gpus(space, engine, catalogue, settings, findings)
+    return _with_rules(space, never)
+
+
+def _with_rules(space: Space, rules: Mapping[str, tuple[Rule, ...]]) -> Space:
+    """The space with further rules of single engines; as it is where there are none."""
+    engines = {
+        name: part.model_copy(update={"rules": (*part.rules, *rules[name])}) if rules.get(name) else part
+        for name, part in space.engines.items()
+    }
+    return space.model_copy(update={"engines": engines}) if any(rules.values()) else space
 
 
 def _override(data: Any, overrides: Mapping[str, Scalar]) -> Any:
@@ -208,7 +222,7 @@ def _check_baseline(
     findings: Findings,
     folder: Path,
     deny: DenyList,
-) -> None:
+) -> BaselineSettings:
     before = len(findings.errors)
     own = Findings(findings.document)
     settings = derive_baseline(space, engine, catalogue, own, folder=folder, deny=deny)
@@ -216,7 +230,7 @@ def _check_baseline(
     # What the baseline says of a knob that could not be read is no fault of the baseline.
     findings.errors += [p for p in own.errors if not any(p.path.endswith(f".{name}") for name in dropped)]
     if reach is None or len(findings.errors) > before:
-        return
+        return settings
     candidate = Candidate.of(space, engine, settings.values)
     for name, value in settings.values.items():
         if value is not None and name not in candidate.values and space.engines[engine].baseline.command is not None:
@@ -230,6 +244,7 @@ def _check_baseline(
         # A rule that forbids everything is reported as such.
         if rule.condition.holds(named) and not any(p.path == yamlfile.dotted(place) for p in findings.errors):
             findings.error(place, f"forbids the baseline of {engine}: {candidate}")
+    return settings
 
 
 def _was_written(space: Space, engine: str, name: str, value: object) -> bool:

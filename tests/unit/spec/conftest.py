@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue
+from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue, GpuNeed
 from tuner.errors import SpecError
 from tuner.spec import LoadedSpace, load_space
 
@@ -20,6 +21,9 @@ FLAGS: list[dict[str, Any]] = [
     {"name": "--api-key", "kind": "value", "type": "str"},
     {"name": "--backend", "kind": "value", "type": "str", "choices": ["triton", "fa3", "flash"], "default": None},
     {"name": "--tensor-parallel-size", "aliases": ["--tp"], "kind": "value", "type": "int", "default": 1},
+    {"name": "--pipeline-parallel-size", "kind": "value", "type": "int", "default": 1},
+    {"name": "--data-parallel-size", "kind": "value", "type": "int", "default": 1},
+    {"name": "--enable-dp-attention", "kind": "switch", "default": False},
     {"name": "--max-running", "kind": "value", "type": "int", "default": None},
     {"name": "--memory", "kind": "value", "type": "float", "default": 0.9},
     {"name": "--disable-own", "kind": "switch", "default": False},
@@ -30,14 +34,18 @@ FLAGS: list[dict[str, Any]] = [
     {"name": "--nnodes", "kind": "value", "type": "int", "default": 1},
     {"name": "--steps", "kind": "value", "type": "int", "default": 1},
 ]
-CATALOGUE = FlagCatalogue.from_json(
-    {
-        "engine": "engine",
-        "version": "1.0",
-        "flags": FLAGS,
-        "removed": {"--old": "use --max-running"},
-        "dead": {"--steps": "nothing reads it"},
-    }
+_GPUS = ("--tensor-parallel-size", "--pipeline-parallel-size")
+CATALOGUE = replace(
+    FlagCatalogue.from_json(
+        {
+            "engine": "engine",
+            "version": "1.0",
+            "flags": FLAGS,
+            "removed": {"--old": "use --max-running"},
+            "dead": {"--steps": "nothing reads it"},
+        }
+    ),
+    gpu_needs=(GpuNeed(_GPUS), GpuNeed((*_GPUS, "--data-parallel-size"), unless="--enable-dp-attention")),
 )
 CATALOGUES: dict[str, CatalogueLookup] = {"engine": lambda _: CATALOGUE, "other": lambda _: CATALOGUE}
 
