@@ -53,10 +53,10 @@ class Knob(BaseModel):
 
     Attributes:
         values: categories; `unset` leaves the setting out. A list such as `LL,LL128,Simple` is one text.
-        ordered: True when `values` are steps of one scale (the search then treats neighbours as alike).
-        switch: on/off.
-        int_range: `int: {low, high, step | log}`, optionally `unset: true`.
-        float_range: the same for floats.
+        ordered: whether `values` are steps of one scale (the search then treats neighbours as alike).
+        switch: the values are off and on.
+        int_range: integers of a range: `{low: 64, high: 1024, log: true}`.
+        float_range: floats of a range.
         flag: engine flag, in the engine's own spelling.
         key: dotted key inside the JSON value of `flag` (`cudagraph_mode` of `--compilation-config`).
         split: the value's blank-separated words become separate arguments (`--cuda-graph-bs-decode 1 2 4`).
@@ -65,7 +65,7 @@ class Knob(BaseModel):
         when: condition on other knobs; when it does not hold the knob is inactive and left out.
         default: the engine's own value when the setting is left out, if known: what `unset` really means,
             and where an inactive knob is held during the search.
-        prior: probable values with a reason; see `Prior`.
+        prior: probable values, with the reason.
         describe: one line for people.
     """
 
@@ -160,6 +160,13 @@ class Knob(BaseModel):
 
 
 class _Range(BaseModel):
+    """What ranges of integers and of floats have in common.
+
+    Attributes:
+        log: values at equal ratios instead of equal distances; `low` must be above 0.
+        unset: leaving the setting out is one more value.
+    """
+
     model_config = FILE_MODEL
 
     log: bool = False
@@ -177,7 +184,13 @@ class _Range(BaseModel):
 
 
 class IntRange(_Range):
-    """Integers from `low` to `high`, both included, by `step` or at equal ratios (`log`)."""
+    """Integers from `low` to `high`, both included, by `step` or at equal ratios (`log`).
+
+    Attributes:
+        low: the smallest value.
+        high: the largest value.
+        step: distance of two values; by default 1, or more where the range would have too many values.
+    """
 
     low: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
     high: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
@@ -206,7 +219,13 @@ class IntRange(_Range):
 
 
 class FloatRange(_Range):
-    """Floats from `low` to `high`, by `step` or at equal ratios (`log`)."""
+    """Floats from `low` to `high`, by `step` or at equal ratios (`log`).
+
+    Attributes:
+        low: the smallest value.
+        high: the largest value.
+        step: distance of two values; by default the range is divided into equal distances.
+    """
 
     low: float
     high: float
@@ -248,7 +267,12 @@ def _geometric(low: float, high: float) -> list[float]:
 
 
 class Prior(BaseModel):
-    """What the author expects of a knob: `likely` values and the reason; trusted only while data agree."""
+    """What the author expects of a knob: `likely` values and the reason; trusted only while data agree.
+
+    Attributes:
+        likely: values to try first.
+        reason: why, for the plan and `tuner study explain`.
+    """
 
     model_config = FILE_MODEL
 

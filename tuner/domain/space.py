@@ -26,7 +26,12 @@ MISPLACED = "misplaced"
 
 
 class Rule(BaseModel):
-    """A combination that must not be launched: `forbid: condition`, `because: reason`."""
+    """A combination that must not be launched: `forbid: condition`, `because: reason`.
+
+    Attributes:
+        forbid: condition on knobs; where it holds, nothing is launched.
+        because: the reason, for people.
+    """
 
     model_config = FILE_MODEL
 
@@ -40,7 +45,12 @@ class Rule(BaseModel):
 
 
 class Baseline(BaseModel):
-    """The user's present server: a full launch command as text, or knob values, or nothing (engine defaults)."""
+    """The user's present server: a full launch command as text, or knob values, or nothing (engine defaults).
+
+    Attributes:
+        command: shell line, `docker run`, compose or Kubernetes file as text; program, flags and environment are taken.
+        set: knob → value; a knob that is not named has its `default`.
+    """
 
     model_config = FILE_MODEL
 
@@ -58,11 +68,11 @@ class EngineSpace(BaseModel):
     """One engine of a space: how it is started and what of it may change.
 
     Attributes:
-        version: engine version whose flag catalogue applies; None takes the newest known one.
+        version: engine version whose flag catalogue applies; by default the newest known one.
         command: program that replaces the launcher's default, e.g. an interpreter of another environment.
         flags: flags that every launch gets; a switch is `on`, a list gives several words.
         env: variables that every launch gets.
-        baseline: see `Baseline`.
+        baseline: the present server, with which everything is compared.
         knobs: knobs of this engine only.
         rules: combinations of this engine that must not be launched.
     """
@@ -79,7 +89,13 @@ class EngineSpace(BaseModel):
 
 
 class Hardware(BaseModel):
-    """The machine that the space is meant for."""
+    """The machine that the space is meant for.
+
+    Attributes:
+        gpus: GPUs of a launch; 0 for an engine on the CPU.
+        compute_capability: as `"9.0"`; a machine of another one is refused.
+        gpu_name: which GPUs those are, for people.
+    """
 
     model_config = FILE_MODEL
 
@@ -89,7 +105,11 @@ class Hardware(BaseModel):
 
 
 class Objective(WrittenAt):
-    """One thing to optimise: `{metric: output_tok_s, level: 128}` or `{metric: ttft_p99_ms, rate: 5}`."""
+    """One thing to optimise: `{metric: output_tok_s, level: 128}` or `{metric: ttft_p99_ms, rate: 5}`.
+
+    Attributes:
+        name: what tables and the dashboard call it; by default the metric at its load.
+    """
 
     model_config = FILE_MODEL
 
@@ -116,6 +136,12 @@ class Limit(WrittenAt):
     """A bound that a configuration must keep: absolute, or relative to the baseline.
 
     `{metric: ttft_p99_ms, rate: 5, max: 500}` or `{metric: output_tok_s, level: 128, min_of_baseline: 0.97}`.
+
+    Attributes:
+        max: no more than this, in the metric's unit.
+        min: no less than this.
+        max_of_baseline: no more than this share of what the baseline measures.
+        min_of_baseline: no less than this share of it.
     """
 
     model_config = FILE_MODEL
@@ -183,7 +209,7 @@ class Budget(BaseModel):
             take at most a third of `trials`, fewer finalists and launches where that does not suffice; 0 for none.
         smallest_gain: the difference that matters, as a share; a comparison that cannot tell it says so.
         stop_below_gain: end the search once no candidate is expected to be better than the best found by this share of
-            the first objective, with `stop_confidence`; None searches until the budget is used up.
+            the first objective, with `stop_confidence`; by default the search goes on until the budget is used up.
         stop_confidence: probability with which that must hold.
         cut_short: a launch of the search that an earlier one beats beyond noise on every objective, whatever its last
             levels would show, is measured in part only.
@@ -208,7 +234,24 @@ class Budget(BaseModel):
 
 
 class Space(BaseModel):
-    """A whole space file; `probe` asks for an all-reduce probe before the first launch."""
+    """A whole space file.
+
+    Attributes:
+        name: what studies of it are called, with the time after it, unless `--name` says otherwise.
+        description: one line for `tuner space list`.
+        model: folder, or name on the Hugging Face hub; `--model` replaces it.
+        served_model: name that the server gives the model, where clients ask for another one than `model`.
+        hardware: the machine that it is meant for.
+        engines: engine → what is fixed and what may change there; several are studied side by side.
+        knobs: knobs of all engines; an engine's own of the same name comes instead.
+        rules: combinations of any engine that must not be launched.
+        workload: what is sent to each launch.
+        objectives: what is optimised, four at most; by default output tok/s alone and at the highest level.
+        limits: bounds that a configuration must keep.
+        budget: when the study ends.
+        output_check: whether answers are still the baseline's.
+        probe: measure all-reduces before the first launch.
+    """
 
     model_config = FILE_MODEL
 

@@ -21,9 +21,9 @@ class Lengths(_Written):
 
     Attributes:
         kind: `fixed`; `uniform` over mean ± spread; `normal` or `lognormal` with that standard deviation.
-        spread: share of the mean.
+        spread: as a share of the mean.
         min: no draw is below this.
-        max: no draw is above this; None for no bound.
+        max: no draw is above this.
     """
 
     kind: Literal["fixed", "uniform", "normal", "lognormal"] = "fixed"
@@ -102,7 +102,13 @@ Shape = Annotated[
 
 
 class LatencyLimits(_Written):
-    """A request counts as good when it keeps every limit given here; see `Metric.GOODPUT_S`."""
+    """A request counts as good when it keeps every limit given here; the metric `goodput_s` counts those.
+
+    Attributes:
+        ttft_ms: longest time to the first token.
+        tpot_ms: longest time per further token.
+        e2e_ms: longest time to the whole answer.
+    """
 
     ttft_ms: PositiveFloat | None = None
     tpot_ms: PositiveFloat | None = None
@@ -128,11 +134,13 @@ class Workload(_Written):
         rates: open-loop arrival rates in requests/s, measured after the levels; times count from the scheduled
             instant of each request.
         arrivals: how open-loop arrivals are spaced; their number is the rate times `rate_seconds` either way.
-        requests_per_level: requests counted at a level C are `max(min_requests, requests_per_slot * C)`; each slot's
-            ramp-up request comes on top and is not counted. At a rate, `min_requests` and `rate_seconds` decide.
+        requests_per_slot: requests counted at a level C are `max(min_requests, requests_per_slot * C)`; each slot's
+            ramp-up request comes on top and is not counted.
+        min_requests: fewest requests at a level or rate.
         rate_seconds: scheduled length of an open-loop measurement.
-        single_stream_requests: bounds on requests at C=1: stop when the 95 % interval of decode tok/s is
-            within `precision`, or at the upper bound.
+        single_stream_min_requests: fewest requests at C=1.
+        single_stream_max_requests: most requests at C=1, which ends as soon as the 95 % interval of decode tok/s is
+            within `precision`.
         precision: half-width of that interval as a share of the centre.
         repeats: how often each level is measured on one launch.
         warmup_requests: upper bound of warm-up requests; warm-up ends earlier when speed is steady.
