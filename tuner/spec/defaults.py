@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from types import UnionType
 
-from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.catalogue import FlagCatalogue, closest
 from tuner.domain.knob import Knob
 from tuner.domain.space import Hardware, Space
 from tuner.domain.values import Value, same, spell
 from tuner.spec.findings import Findings
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
-from tuner.spec.settings import knob_place, possible_knobs, refusal, resolve_flag
+from tuner.spec.settings import (
+    knob_holds_secret,
+    knob_place,
+    possible_knobs,
+    refusal,
+    resolve_flag,
+    secret_in_file,
+)
 
 
 def check_defaults(
@@ -23,8 +30,14 @@ def check_defaults(
 ) -> None:
     """Check the `default` of every knob that can be active; see `possible_knobs` for `reach`."""
     for name, knob in possible_knobs(space, engine, reach).items():
-        if (fault := default_fault(knob, catalogue, space.hardware)) is not None:
-            findings.error((*knob_place(space, engine, name), "default"), *fault)
+        place = (*knob_place(space, engine, name), "default")
+        if knob_holds_secret(name, knob, knob.default, catalogue):
+            findings.error(place, *secret_in_file(name))
+        elif (fault := default_fault(knob, catalogue, space.hardware)) is not None:
+            findings.error(place, *fault)
+        elif (meant := _perhaps_meant(knob, catalogue)) is not None:
+            said = f"{spell(knob.default)} is not among the knob's values"
+            findings.warn(place, f"{said}, and nothing here tells what {knob.target} takes", f"did you mean {meant}?")
 
 
 def default_fault(knob: Knob, catalogue: FlagCatalogue, hardware: Hardware) -> tuple[str, str | None] | None:
@@ -47,6 +60,18 @@ def default_fault(knob: Knob, catalogue: FlagCatalogue, hardware: Hardware) -> t
         return None
     reason = refusal(spec, landing, value)
     return None if reason is None else (f"{spec.name} {reason}", None)
+
+
+def _perhaps_meant(knob: Knob, catalogue: FlagCatalogue) -> str | None:
+    """The value of the knob that its `default` looks like a slip of, where nobody knows what the engine takes."""
+    choices = tuple(value for value in knob.values or () if isinstance(value, str))
+    if not isinstance(knob.default, str) or knob.default in choices or (knob.env or "").startswith("NCCL_"):
+        return None
+    if knob.flag is not None:
+        spec, landing = resolve_flag(catalogue, knob.flag, knob.key)
+        if spec is None or landing.key is not None or spec.choices or spec.default == knob.default:
+            return None
+    return closest(knob.default, choices)
 
 
 def outside(knob: Knob, value: Value) -> str:

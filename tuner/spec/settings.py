@@ -77,8 +77,7 @@ def check_settings(
     for name, knob in possible.items():
         place = knob_place(space, engine, name)
         for value_place, value in _values(knob, place):
-            # The store knows a value by its knob, the launch by where it lands.
-            if holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value):
+            if knob_holds_secret(name, knob, value, catalogue):
                 findings.error(value_place, *secret_in_file(name))
         if knob.env is not None:
             for value_place, value in _values(knob, place):
@@ -194,6 +193,11 @@ def holds_secret(name: str, value: object) -> bool:
     The store hides such a text; a resumed study would then launch something else than it began with.
     """
     return isinstance(value, str) and value != "" and (is_secret_name(name) or redact(value) != value)
+
+
+def knob_holds_secret(name: str, knob: Knob, value: Value, catalogue: FlagCatalogue) -> bool:
+    """The same for a knob: the store knows a value by its knob, the launch by where it lands."""
+    return holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value)
 
 
 def secret_in_file(name: str) -> tuple[str, str]:

@@ -24,6 +24,7 @@ FLAGS: list[dict[str, Any]] = [
     {"name": "--pipeline-parallel-size", "kind": "value", "type": "int", "default": 1},
     {"name": "--data-parallel-size", "kind": "value", "type": "int", "default": 1},
     {"name": "--enable-dp-attention", "kind": "switch", "default": False},
+    {"name": "--config", "kind": "value", "type": "str", "default": "flash"},
     {"name": "--max-running", "kind": "value", "type": "int", "default": None},
     {"name": "--memory", "kind": "value", "type": "float", "default": 0.9},
     {"name": "--disable-own", "kind": "switch", "default": False},

@@ -27,6 +27,7 @@ def knob(text: str) -> str:
         ("int: {low: 1, high: 8}, flag: --steps, default: 0.5", "must be a whole number, not 0.5"),
         ("float: {low: 0.1, high: 0.9}, flag: --memory, default: on", "must be a number, not on"),
         ("values: [unset, 4, 8], ordered: true, env: A, default: many", "must be a number, not many"),
+        ("values: [unset, 1], env: API_TOKEN, default: abc", "a would be stored with the study in clear"),
     ],
 )
 def test_a_default_that_cannot_be_is_refused_where_it_stands(errors: Errors, text: str, problem: str) -> None:
@@ -47,6 +48,36 @@ def test_a_default_that_cannot_be_is_refused_where_it_stands(errors: Errors, tex
 )
 def test_the_engines_own_value_need_not_be_searched(load: Load, text: str) -> None:
     load(knob(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("values: [unset, Simple, LL], env: A, default: Sipmle", "A"),
+        ("values: [unset, Simple, LL], env: A, default: simple", "A"),
+        ("values: [unset, Simple, LL], flag: --config, default: Simpel", "--config"),
+    ],
+)
+def test_a_default_that_looks_like_a_slip_of_a_value_is_told_where_nobody_knows_what_is_taken(
+    load: Load, text: str, target: str
+) -> None:
+    (warning,) = load(knob(text)).warnings
+    assert warning.path == "knobs.a.default"
+    assert warning.message.endswith(f"is not among the knob's values, and nothing here tells what {target} takes")
+    assert warning.hint == "did you mean Simple?"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "values: [unset, fast, slow], env: A, default: usual",
+        "values: [unset, 'LL,LL128'], env: NCCL_PROTO, default: 'LL128,LL'",
+        "values: [unset, flashy], flag: --config, default: flash",
+        "values: [unset, fa3], flag: --backend, default: flash",
+    ],
+)
+def test_a_default_that_may_well_be_the_engines_own_is_no_slip(load: Load, text: str) -> None:
+    assert not load(knob(text)).warnings
 
 
 @pytest.mark.parametrize(
