@@ -1,6 +1,7 @@
 """Write the generated pages of the documentation: `python docs/generate.py [--check]`.
 
 `docs/cli.md` is what every command answers to `--help`.
+`docs/space.md` is what the models of a space file say of every key.
 `docs/failures.md` comes from the table of failure classes and from the schema of the signature files, so that it never
 tells anything else than the program does.
 """
@@ -12,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import typer
+from space_page import space_page
 from typer.testing import CliRunner
 
 from tuner.cli.main import app
@@ -149,7 +151,7 @@ def cli_page() -> str:
     return "\n".join([_CLI_HEAD, *sections])
 
 
-PAGES = {"failures.md": failures_page, "cli.md": cli_page}
+PAGES = {"failures.md": failures_page, "cli.md": cli_page, "space.md": space_page}
 
 
 def main() -> int:
