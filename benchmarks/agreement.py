@@ -24,11 +24,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 
+from benchmarks.command_line import end_with, load_levels
 from benchmarks.loadgen import raise_priority
 from benchmarks.loadgen_clients import ENGINES
 from tools.engines.setup import CHECKOUT
+from tuner.errors import MachineUnfit
 
 MODEL = CHECKOUT / ".cache" / "models" / "mid"
+VLLM = ENGINES / "vllm" / "bin" / "vllm"
 PROMPT_TOKENS, TOKENS = 128, 64
 READY_LIMIT_S, RUN_LIMIT_S = 300, 300
 # Our metric → theirs. Their throughput counts ramp-up and drain, ours the steady window: shown, not judged.
@@ -48,7 +51,7 @@ def vllm_server(folder: Path) -> Iterator[str]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = f"{ENGINES}/vllm/bin/vllm serve {MODEL} --served-model-name {MODEL} --load-format dummy --enforce-eager"
+    command = f"{VLLM} serve {MODEL} --served-model-name {MODEL} --load-format dummy --enforce-eager"
     options = f"--host 127.0.0.1 --port {port} --max-model-len 2048"
     quiet = {
         "HF_HUB_OFFLINE": "1",
@@ -109,7 +112,7 @@ def theirs(url: str, level: int, folder: Path) -> dict[str, float]:
         f"--max-concurrency {level} --num-warmups 2 --seed {time.time_ns() % 100_000} --disable-tqdm "
         f"--percentile-metrics ttft,tpot,itl --save-result --result-dir {folder} --result-filename theirs.json"
     )
-    run([str(ENGINES / "vllm" / "bin" / "vllm"), *words.split()])
+    run([str(VLLM), *words.split()])
     found = json.loads((folder / "theirs.json").read_text())
     return {name: found[their_name] for name, their_name in METRICS.items()}
 
@@ -137,17 +140,19 @@ def agree(a: list[float], b: list[float]) -> bool:
 def main() -> None:
     """Measure and compare."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--levels", default="1,16")
+    parser.add_argument("--rounds", type=int, default=4, help="measurements by each client at each level")
+    parser.add_argument("--levels", type=load_levels, default="1,16", help="requests in flight")
     parser.add_argument("--priority", type=int, default=0, help="nice value of server and clients alike")
     chosen = parser.parse_args()
+    if not VLLM.is_file():
+        raise MachineUnfit(f"there is no vLLM at {VLLM}", hint="make engines")
     raise_priority(chosen.priority)
     if not (MODEL / "config.json").is_file():
         make = [sys.executable, "tools/make_model.py", "--size", "mid", "-o", str(MODEL)]
         subprocess.run(make, cwd=CHECKOUT, check=True)
     result: dict[str, dict[str, dict[str, object]]] = {}
     with tempfile.TemporaryDirectory() as place, vllm_server(Path(place)) as url:
-        for level in map(int, chosen.levels.split(",")):
+        for level in chosen.levels:
             theirs(url, level, Path(place))
             found: dict[str, list[dict[str, float]]] = {"ours": [], "vllm": []}
             for number in range(chosen.rounds):
@@ -165,4 +170,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -2,12 +2,13 @@
 
     python -m benchmarks.classify [FILE …]
 
-Each report is read twice: as a harness sees it (phase, exit code, what was observed), and by its log alone. The table
-shows right classes against given ones; the last line is one JSON object.
+Each report is read twice: as a harness sees it (phase, exit code, what was observed), which must be right, and by its
+log alone, which cannot always be. The tables show right classes against given ones; the last line is one JSON object.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 import time
@@ -19,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from support.failure_cases import DATA, NONE, class_of, read, read_file
 
+from benchmarks.command_line import end_with
 from tuner.engines.failures import explain
 
 DEFAULT = [DATA / "cases" / "failures.jsonl", DATA / "cases" / "failures_other_wordings.jsonl"]
@@ -34,8 +36,14 @@ def confusion(pairs: Sequence[tuple[str, str]]) -> str:
     return "\n".join(lines)
 
 
-def main(files: Sequence[Path]) -> int:
+def main() -> int:
     """Read every case, print the tables; exit code 1 below the promised quality."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", metavar="FILE", nargs="*", type=Path, help="JSON lines; default: all public reports")
+    files = parser.parse_args().files or DEFAULT
+    missing = next((file for file in files if not file.is_file()), None)
+    if missing is not None:
+        parser.error(f"there is no file {missing}")
     cases = [case for file in files for case in read_file(file)]
     began = time.perf_counter()
     seen = [(case.true_cause, read(case)) for case in cases]
@@ -62,4 +70,4 @@ def _share(pairs: Sequence[tuple[str, str]]) -> float:
 
 
 if __name__ == "__main__":
-    sys.exit(main([Path(name) for name in sys.argv[1:]] or DEFAULT))
+    end_with(main)

@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.command_line import end_with
 from benchmarks.problems import protocol
 from benchmarks.problems.protocol import ENGINE, FAILURES, KEEP, Problem
 from benchmarks.search import WITHIN
@@ -199,4 +200,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

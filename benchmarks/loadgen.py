@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks.interruption import end_with
+from benchmarks.command_line import end_with, load_levels
 from benchmarks.loadgen_clients import CLIENTS, MODEL, TOKENS, Report, installed
 from benchmarks.wakeup import wakeup_cost_us
 from tools.engines.setup import CHECKOUT
@@ -194,12 +194,11 @@ def show(name: str, level: int, row: Row, startup_s: float) -> None:
 def main() -> None:
     """Run every client at every level and print the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--levels", default="1,32,128,256,512")
+    parser.add_argument("--levels", type=load_levels, default="1,32,128,256,512", help="requests in flight")
     parser.add_argument("--peers", default=",".join(PEERS), help="none for ours alone")
     parser.add_argument("--priority", type=int, default=0, help="nice value of server and clients alike")
     chosen = parser.parse_args()
     raise_priority(chosen.priority)
-    levels = [int(word) for word in chosen.levels.split(",")]
     wanted = [name for name in chosen.peers.split(",") if name and name != "none"]
     peers = [name for name in wanted if installed(name)]
     for name in set(wanted) - set(peers):
@@ -218,7 +217,7 @@ def main() -> None:
     rows: dict[str, dict[str, Any]] = {name: {} for name in ("tuner", *peers)}
     startups: dict[str, list[float]] = {name: [] for name in rows}
     with server() as target:
-        for level in levels:
+        for level in chosen.levels:
             for name in rows:
                 try:
                     run = run_client(name, level, target)
@@ -233,7 +232,7 @@ def main() -> None:
     for name, found in startups.items():
         rows[name]["startup_s"] = round(median(found), 3) if found else None
     print(json.dumps(rows.pop("tuner") | {"peers": rows}))
-    if len(startups["tuner"]) < len(levels):
+    if len(startups["tuner"]) < len(chosen.levels):
         sys.exit("our own client failed at a level")
 
 

@@ -36,7 +36,7 @@ from pathlib import Path
 
 from scipy.stats import beta
 
-from benchmarks.interruption import end_with
+from benchmarks.command_line import end_with
 from benchmarks.modelled import DEAD_KNOBS, LIVE_KNOBS, Machine, ModelledStudy, modelled_study, space_of
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Failure, FailureClass
@@ -150,7 +150,9 @@ def served(seed: int) -> Served:
     """One study with real server processes of the simulated engine."""
     from tuner.export.standings import front_of
     from tuner.store import open_store
-    from tuner.study.session import RunOptions, StartOptions, prepare_start, run_study
+    from tuner.study.options import RunOptions, StartOptions
+    from tuner.study.preparing import prepare_start
+    from tuner.study.session import run_study
     from tuner.study.stopping import StopSwitch
     from tuner.study.summary import baselines_of
 

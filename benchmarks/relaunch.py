@@ -23,6 +23,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
+from benchmarks.command_line import end_with
 from tuner.domain.measurement import Metric
 from tuner.domain.workload import Workload
 from tuner.engines.catalogue import catalogues
@@ -202,8 +203,8 @@ def summary(launches: Sequence[Launch]) -> dict[str, object]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--space", default="cpu.yaml")
-    parser.add_argument("--engine", default="vllm")
+    parser.add_argument("--space", default="cpu.yaml", help="whose baseline is launched")
+    parser.add_argument("--engine", default="vllm", help="which engine of the space")
     parser.add_argument("--model", help="model folder instead of the space's")
     parser.add_argument("--launches", type=int, default=5, help="counted launches of each kind")
     parser.add_argument("--order", help="kinds in this order, over and over until --seconds are over")
@@ -235,4 +236,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -22,6 +22,7 @@ import tempfile
 import time
 from dataclasses import dataclass
 
+from benchmarks.command_line import end_with
 from benchmarks.modelled import Machine, modelled_study
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
@@ -106,8 +107,8 @@ def report(kind: str, results: list[Result], seconds: float) -> dict[str, object
 def main() -> None:
     """Run the studies; the last line is one JSON object."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10)
-    parser.add_argument("--trials", type=int, default=40)
+    parser.add_argument("--seeds", type=int, default=10, help="studies, seeds 0 upwards")
+    parser.add_argument("--trials", type=int, default=40, help="launches of a study")
     parser.add_argument("--served", type=int, default=0, help="seeds run again with real server processes")
     given = parser.parse_args()
     overrides = {"budget.trials": given.trials}
@@ -125,4 +126,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)
