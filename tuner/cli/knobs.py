@@ -9,7 +9,8 @@ import typer
 
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
-from tuner.cli.output import console, out, print_json
+from tuner.cli.output import out, print_json
+from tuner.cli.steps import StepLines
 from tuner.errors import DoesNotHold, StudyError
 
 if TYPE_CHECKING:
@@ -49,9 +50,7 @@ def verify_knobs(
             _of_trial(attempts, name, number).candidate,
             _folder(runs_root(name, attempts), number),
             storage_url=storage,
-            notify=lambda event: (
-                console().print(f"{event.phase.value}: {event.text}", style="dim") if event.text else None
-            ),
+            notify=StepLines(),
         )
     if as_json:
         print_json(_document(name, number, found))

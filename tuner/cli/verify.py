@@ -10,6 +10,7 @@ import typer
 
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, out, print_json
+from tuner.cli.steps import StepLines
 from tuner.errors import DoesNotHold, UserError
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def verify(
         folder,
         launches=launches,
         tolerance=tolerance,
-        notify=lambda event: console().print(f"{event.phase.value}: {event.text}", style="dim") if event.text else None,
+        notify=StepLines(),
     )
     if as_json:
         by = None if overtaken is None else overtaken.best
