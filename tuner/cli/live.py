@@ -20,7 +20,7 @@ from tuner.domain.outcome import Action, Failure
 from tuner.domain.trial import Purpose
 from tuner.domain.values import counted
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
-from tuner.study.session import Prepared
+from tuner.study.preparing import Prepared
 from tuner.study.stopping import StopSwitch, Urgency
 
 _SHOWN_TRIALS = 12

@@ -13,7 +13,7 @@ from tuner.domain.space import Space
 from tuner.domain.values import counted, spell
 from tuner.spec.reach import reach_of
 from tuner.study.extent import Extent, automatic_extent, no_extent_words
-from tuner.study.session import Prepared
+from tuner.study.preparing import Prepared
 from tuner.study.stopping import ends_when
 from tuner.study.warmstart import EarlierStudy, Teachers
 from tuner.trial.script import launch_script

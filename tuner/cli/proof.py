@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tuner.study.launches import StudyEnd
     from tuner.study.loop import Coordinator
     from tuner.study.planned import Planned
-    from tuner.study.session import Prepared
+    from tuner.study.preparing import Prepared
 
 _NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
 _AddressOption = Annotated[
@@ -217,7 +217,8 @@ def _launch(
     from tuner.cli.live import watching
     from tuner.cli.logs import configure_logging
     from tuner.cli.planned_view import print_planned
-    from tuner.study.session import RunOptions, run_study
+    from tuner.study.options import RunOptions
+    from tuner.study.session import run_study
 
     print_planned(prepared.record, planned, console(), will=True)
     if not planned.launches:

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
     from tuner.store import Store
     from tuner.study.launches import StudyEnd
-    from tuner.study.session import BudgetOptions, Prepared, RunOptions
+    from tuner.study.options import BudgetOptions, RunOptions
+    from tuner.study.preparing import Prepared
     from tuner.study.warmstart import Teachers
 
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
@@ -49,7 +50,7 @@ WarmOption = Annotated[
 
 
 def _budget(trials: int | None, timeout: str | None, gpu_hours: float | None, stop_below: str | None) -> BudgetOptions:
-    from tuner.study.session import BudgetOptions
+    from tuner.study.options import BudgetOptions
 
     if gpu_hours is not None and not 0 < gpu_hours < math.inf:
         raise typer.BadParameter(f"{gpu_hours} GPU-hours are no budget")
@@ -99,7 +100,9 @@ def start(
     """Search for a faster configuration: launch, benchmark, record, and export the best."""
     from tuner.cli import plan_view
     from tuner.store import open_store
-    from tuner.study.session import RunOptions, StartOptions, prepare_start, start_study
+    from tuner.study.options import RunOptions, StartOptions
+    from tuner.study.preparing import prepare_start
+    from tuner.study.session import start_study
 
     options = StartOptions(
         space=space,
@@ -170,8 +173,9 @@ def resume(
     The budget may be raised or lowered and the sampler changed; knobs, load and objectives may not.
     """
     from tuner.store import open_store
+    from tuner.study.options import RunOptions
     from tuner.study.resuming import ResumeOptions, prepare_resume
-    from tuner.study.session import RunOptions, run_study
+    from tuner.study.session import run_study
     from tuner.study.stopping import trials_spent
 
     options = ResumeOptions(space, _budget(trials, timeout, gpu_hours, stop_below), sampler)

@@ -12,7 +12,9 @@ from tuner.search.samplers import refuse_sampler
 from tuner.spec import load_space, space_differences, space_hash
 from tuner.store import Store
 from tuner.study.identity import refuse_other_machine
-from tuner.study.session import BudgetOptions, Prepared, only_engines, prepared_of, setups_of, split_overrides
+from tuner.study.lacks import Lacks
+from tuner.study.options import BudgetOptions, split_overrides
+from tuner.study.preparing import Prepared, only_engines, prepared_of, setups_of
 from tuner.trial.machine import model_config_hash
 
 _SHOWN = 5
@@ -54,7 +56,7 @@ def prepare_resume(
         StudyError: no such study, or its space changed.
         SpecError: the space file or the new budget is wrong.
         UserError: the new sampler does not exist, or cannot do this study.
-        MachineUnfit: an engine or the GPUs are missing, or this is another machine.
+        MachineUnfit: an engine or the GPUs are missing (all that this machine lacks), or this is another machine.
     """
     stored = store.study(name)
     if space_hash(stored.space) != stored.space_hash:
@@ -63,7 +65,9 @@ def prepare_resume(
             hint="it was changed in the database, or this version reads it differently: start a new study",
         )
     record = _changed(stored, options or ResumeOptions())
-    prepared = prepared_of(record, setups_of(record.space, elsewhere=elsewhere), (), elsewhere=elsewhere)
+    lacks = Lacks()
+    prepared = prepared_of(record, setups_of(record.space, lacks, elsewhere=elsewhere), lacks, elsewhere=elsewhere)
+    lacks.refuse()
     # A simulated engine's numbers come from a model, whatever the machine.
     if not (elsewhere or other_machine or record.simulated):
         refuse_other_machine(store.attempts(name), _facts_here(prepared), _versions_here(prepared))

@@ -29,7 +29,7 @@ from tuner.search.study import open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.launches import LEASE_S
-from tuner.study.session import Prepared
+from tuner.study.preparing import Prepared
 from tuner.trial.logfile import first_lines
 from tuner.trial.process import LOG
 from tuner.trial.runner import run_trial

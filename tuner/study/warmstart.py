@@ -12,7 +12,6 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.machine import differences
@@ -25,14 +24,10 @@ from tuner.domain.values import counted, spell
 from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
 from tuner.store import Store
+from tuner.study.options import WARM_START
+from tuner.study.preparing import Prepared
 from tuner.study.summary import baselines_of
 from tuner.trial.baseline_levels import wanted_metrics
-
-if TYPE_CHECKING:
-    from tuner.study.session import Prepared
-
-WARM_START = "warm_start"
-"""Among a record's overrides: the earlier studies that teach it, as a JSON list."""
 
 _DOUBT = 0.03
 """Standard deviation of a gain from one study to the next where nothing differs: launch noise of both baselines."""

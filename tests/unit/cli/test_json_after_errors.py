@@ -18,7 +18,8 @@ from tuner.errors import NothingFeasible
 from tuner.store import Store, open_store
 from tuner.study import session
 from tuner.study.launches import StudyEnd
-from tuner.study.session import Prepared, StartOptions, prepare_start
+from tuner.study.options import StartOptions
+from tuner.study.preparing import Prepared, prepare_start
 
 ENDED = StudyEnd(StudyState.FAILED, "the baseline failed: hang", NothingFeasible("the baseline failed: hang"))
 

@@ -10,7 +10,8 @@ from support import records
 from tuner.cli.live import StudyView
 from tuner.domain.trial import Purpose
 from tuner.study.events import AttemptEnded
-from tuner.study.session import Prepared, StartOptions, prepare_start
+from tuner.study.options import StartOptions
+from tuner.study.preparing import Prepared, prepare_start
 from tuner.study.stopping import trials_spent
 
 

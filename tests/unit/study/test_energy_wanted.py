@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tuner.errors import MachineUnfit
-from tuner.study import session
-from tuner.study.session import Prepared, StartOptions, prepare_start
+from tuner.study import preparing
+from tuner.study.options import StartOptions
+from tuner.study.preparing import Prepared, prepare_start
 from tuner.trial.machine import GpuFacts, MachineFacts
 
 SPACE = """
@@ -40,7 +41,7 @@ def prepare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Prepare:
     def prepared(wish: str, *, engine: str = "vllm", counts: bool = True) -> Prepared:
         real = engine != "simulated"
         gpu = GpuFacts(0, "H200", "GPU-0", "9.0", 143_000, 0, "0000:00", counts_energy=counts)
-        monkeypatch.setattr(session, "machine_facts", lambda: MachineFacts("box", "6", "cpu", 2, 8.0, (gpu,)))
+        monkeypatch.setattr(preparing, "machine_facts", lambda: MachineFacts("box", "6", "cpu", 2, 8.0, (gpu,)))
         command = f"command: [{program}]" if real else "flags: {--sim-model: sm120}"
         text = SPACE.format(gpus=int(real), engine=engine, command=command, wish=wish)
         file = tmp_path / "frugal.yaml"

@@ -14,8 +14,9 @@ from support import records
 from tuner.domain.trial import Purpose
 from tuner.errors import MachineUnfit, SpecError, StudyError, UserError
 from tuner.store import Store, open_store
+from tuner.study.options import BudgetOptions, StartOptions
+from tuner.study.preparing import prepare_start
 from tuner.study.resuming import ResumeOptions, prepare_resume
-from tuner.study.session import BudgetOptions, StartOptions, prepare_start
 from tuner.trial.machine import machine_facts, model_config_hash
 
 SPACE = """\

@@ -16,7 +16,10 @@ from tuner.errors import MachineUnfit, SpecError, UserError
 from tuner.store import driver_url, open_store
 from tuner.store.owner import this_process
 from tuner.study.learned import learned_limits
-from tuner.study.session import RunOptions, StartOptions, prepare_start, runs_root, start_study
+from tuner.study.options import RunOptions, StartOptions
+from tuner.study.preparing import prepare_start
+from tuner.study.resuming import prepare_resume
+from tuner.study.session import runs_root, start_study
 from tuner.study.stopping import StopSwitch
 
 SPACE = """\
@@ -60,6 +63,26 @@ def test_a_start_names_everything_that_this_machine_lacks(tmp_path: Path) -> Non
     assert caught.value.message == (
         "engine vllm is not installed: no-such-program was not found; the space wants 8 GPUs, this machine has 0"
     )
+
+
+def test_a_start_names_files_that_cannot_be_read_beside_gpus_that_are_not_there(tmp_path: Path) -> None:
+    file = Path(space(tmp_path, engine="vllm", gpus=8))
+    file.write_text(f"{file.read_text()}output_check: {{questions: {tmp_path}/none.jsonl}}\n")
+    with pytest.raises(MachineUnfit) as caught:
+        prepare_start(StartOptions(str(file)))
+    assert [part.partition(":")[0] for part in caught.value.message.split("; ")] == [
+        "engine vllm is not installed",
+        "the space wants 8 GPUs, this machine has 0",
+        f"{tmp_path}/none.jsonl",
+    ]
+
+
+def test_going_on_names_everything_that_this_machine_lacks(tmp_path: Path, sqlite_url: str) -> None:
+    prepared = prepare_start(StartOptions(space(tmp_path, engine="vllm", gpus=8), name="night"), only_plan=True)
+    with open_store(sqlite_url) as store:
+        store.create_study(prepared.record)
+        with pytest.raises(MachineUnfit, match=r"vllm is not installed: .*; the space wants 8 GPUs"):
+            prepare_resume(store, "night")
 
 
 def test_a_model_folder_that_is_not_here_is_only_a_warning_of_a_plan(tmp_path: Path) -> None:

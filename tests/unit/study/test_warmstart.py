@@ -17,7 +17,8 @@ from tuner.domain.trial import Outcome, Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
 from tuner.store import Store, open_store
-from tuner.study.session import Prepared, StartOptions, prepare_start
+from tuner.study.options import StartOptions
+from tuner.study.preparing import Prepared, prepare_start
 from tuner.study.warmstart import hints_for, teachers_of, weigh
 
 SPACE = """\
