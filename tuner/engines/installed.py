@@ -91,12 +91,10 @@ def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = 
     """
     program, *rest = definition.program(command)
     found = _resolve(program)
-    where = f"engines.{definition.name}.command"
+    named = f"engines.{definition.name}.command: [{', '.join([f'/PATH/TO/{Path(program).name}', *rest])}]"
+    hint = f"install it in an environment of its own, and name that in the space file: {named}"
     if found is None:
-        raise MachineUnfit(
-            f"engine {definition.name} is not installed: {program} was not found",
-            hint=f"install it in an environment of its own and set {where} in the space file to its program",
-        )
+        raise MachineUnfit(f"engine {definition.name} is not installed: {program} was not found", hint=hint)
     python = interpreter_of(found)
     if python is None or not definition.distributions:
         # A wrapper script or a container command: nobody to ask, the log and the server will tell.
@@ -104,8 +102,5 @@ def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = 
     packages = _packages(python, (*definition.distributions, *_COMPANIONS))
     version = next((packages[name] for name in definition.distributions if name in packages), None)
     if version is None:
-        raise MachineUnfit(
-            f"engine {definition.name} is not installed in the environment of {found}",
-            hint=f"install {definition.distributions[0]} there, or set {where} in the space file",
-        )
+        raise MachineUnfit(f"engine {definition.name} is not installed in the environment of {found}", hint=hint)
     return Installed((found, *rest), version, {n: v for n, v in packages.items() if n not in definition.distributions})

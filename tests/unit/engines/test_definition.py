@@ -59,14 +59,16 @@ def test_a_version_without_catalogue_gets_the_newest_older_one() -> None:
 def test_a_program_that_is_not_there_says_what_to_do() -> None:
     with pytest.raises(MachineUnfit, match="not installed") as caught:
         find_engine(load_definition("vllm"), ("no-such-program", "serve"))
-    assert "engines.vllm.command" in str(caught.value.hint)
+    assert "engines.vllm.command: [/PATH/TO/no-such-program, serve]" in str(caught.value.hint)
 
 
 def test_an_interpreter_without_the_engine_is_not_an_installation() -> None:
     import sys
 
-    with pytest.raises(MachineUnfit, match="not installed in the environment"):
+    with pytest.raises(MachineUnfit, match="not installed in the environment") as caught:
         find_engine(load_definition("sglang"), (sys.executable, "-m", "sglang.launch_server"))
+    python = Path(sys.executable).name
+    assert f"engines.sglang.command: [/PATH/TO/{python}, -m, sglang.launch_server]" in str(caught.value.hint)
 
 
 def test_the_simulated_engine_runs_on_this_interpreter() -> None:
