@@ -1,7 +1,7 @@
 """Plain launches against warm ones, of the same server, in turn: seconds to the first token, and speed once it runs.
 
     python -m benchmarks.relaunch                                   # vLLM of search_spaces/cpu.yaml
-    python -m benchmarks.relaunch --space h200-x2.yaml --launches 5
+    python -m benchmarks.relaunch --space h200-x2.yaml --launches 5 --levels 1,32,128
     python -m benchmarks.relaunch --order warm,warm,plain --seconds 240 --out results/
 
 A relaunch is counted from the moment at which the previous server is asked to end. Caches are warm: the first launch of
@@ -23,7 +23,7 @@ from functools import partial
 from itertools import cycle
 from pathlib import Path
 
-from benchmarks.command_line import end_with
+from benchmarks.command_line import end_with, load_levels
 from tuner.domain.measurement import Metric
 from tuner.domain.workload import Workload
 from tuner.engines.catalogue import catalogues
@@ -37,6 +37,7 @@ from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, ServerHandle, launch
 from tuner.trial.protocol import measure
+from tuner.trial.statistics import ratio_interval
 from tuner.trial.warm import ColdError, WarmParent, WarmParents
 from tuner.trial.watchdog import LaunchFailed, WaitCancelled, wait_ready
 
@@ -51,7 +52,7 @@ class Launch:
         kind: plain or warm.
         ready_s: start to first token.
         teardown_s: until nothing of it was left.
-        tok_s: output tokens per second of one request at a time, repeat by repeat.
+        tok_s: output tokens per second, repeat by repeat, by the number of requests at a time.
         phases: seconds of each phase of the start.
         failure: why it gave no token; the seconds are then those until that was known.
     """
@@ -59,7 +60,7 @@ class Launch:
     kind: str
     ready_s: float
     teardown_s: float
-    tok_s: tuple[float, ...] = ()
+    tok_s: dict[int, tuple[float, ...]] = dataclasses.field(default_factory=dict)
     phases: dict[str, float] = dataclasses.field(default_factory=dict)
     failure: str = ""
 
@@ -125,9 +126,13 @@ class Bench:
             except (LaunchFailed, WaitCancelled) as failed:
                 return Launch(kind, time.monotonic() - server.started_at, 0.0, failure=str(failed) or "out of time")
             levels = measure(plan.base_url, control.served_model(), self._workload, seed=1, flush=control.flush)
-        speed = next(m for m in levels[0].measurements if m.metric is Metric.OUTPUT_TOK_S)
+        speeds = {
+            level: next(m for m in result.measurements if m.metric is Metric.OUTPUT_TOK_S).repeats
+            for level, result in zip(self._workload.levels, levels, strict=True)
+        }
         phases = {phase.value: round(seconds, 2) for phase, seconds in ready.phase_seconds.items()}
-        return Launch(kind, ready.seconds, 0.0, tuple(round(one, 2) for one in speed.repeats), phases)
+        tok_s = {level: tuple(round(one, 2) for one in repeats) for level, repeats in speeds.items()}
+        return Launch(kind, ready.seconds, 0.0, tok_s, phases)
 
 
 _told: set[int] = set()
@@ -183,21 +188,31 @@ def run(bench: Bench, order: Iterable[str], out: Path | None, folder: Path) -> l
 def _line(number: int, one: Launch) -> str:
     if one.failure:
         return f"{number} {one.kind:5}  failed after {one.ready_s:.1f} s: {one.failure}"
-    return (
-        f"{number} {one.kind:5}  first token {one.ready_s:6.1f} s  tear-down {one.teardown_s:4.1f} s"
-        f"  C=1 {statistics.median(one.tok_s):7.2f} tok/s"
-    )
+    speeds = "".join(f"  C={level} {statistics.median(repeats):7.2f} tok/s" for level, repeats in one.tok_s.items())
+    return f"{number} {one.kind:5}  first token {one.ready_s:6.1f} s  tear-down {one.teardown_s:4.1f} s{speeds}"
 
 
 def summary(launches: Sequence[Launch]) -> dict[str, object]:
-    """Medians of each kind that was launched, each launch's seconds and speed, and the ratio of the medians."""
+    """Medians of each kind that was launched, each launch's seconds and speed, and how the kinds compare.
+
+    Relaunches by the ratio of the medians; speeds by Welch's interval of the ratio, on logarithms (95 %).
+    """
     of = {kind: [one for one in launches if one.kind == kind] for kind in KINDS}
     medians = {kind: statistics.median(one.relaunch_s for one in of[kind]) for kind in KINDS if of[kind]}
+    levels = sorted({level for one in launches for level in one.tok_s})
+    speeds = {
+        level: {kind: [statistics.median(one.tok_s[level]) for one in of[kind]] for kind in KINDS} for level in levels
+    }
+    faster = {level: ratio_interval(of_kind["warm"], of_kind["plain"]) for level, of_kind in speeds.items()}
     return {
         "relaunch_s": medians,
         "ratio": medians["warm"] / medians["plain"] if len(medians) == len(KINDS) else None,
         "each_relaunch_s": {kind: [round(one.relaunch_s, 2) for one in of[kind]] for kind in KINDS},
-        "tok_s": {kind: [statistics.median(one.tok_s) for one in of[kind]] for kind in KINDS},
+        "tok_s": speeds,
+        "warm_faster_by": {
+            level: [round(part, 4) for part in (found.center, found.low, found.high)] if found else None
+            for level, found in faster.items()
+        },
     }
 
 
@@ -209,6 +224,9 @@ def main() -> None:
     parser.add_argument("--launches", type=int, default=5, help="counted launches of each kind")
     parser.add_argument("--order", help="kinds in this order, over and over until --seconds are over")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no launch begins that would end later")
+    parser.add_argument(
+        "--levels", type=load_levels, default=(1,), help="requests at a time while speed is measured; default 1"
+    )
     parser.add_argument("--out", type=Path, help="folder for each launch's numbers and log, written as they come")
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
@@ -221,7 +239,7 @@ def main() -> None:
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="relaunch-") as name:
-        workload = space.workload.model_copy(update={"levels": (1,), "repeats": 1})
+        workload = space.workload.model_copy(update={"levels": arguments.levels, "repeats": 1})
         bench = Bench(engine_setup(space, arguments.engine), Path(name), workload, deadline)
         try:
             done = run(bench, order, arguments.out, Path(name))

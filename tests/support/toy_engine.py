@@ -47,7 +47,7 @@ def descriptors() -> list[str]:
 
 def main() -> None:
     print("chance", random.random(), flush=True)
-    print("frozen", gc.get_freeze_count(), flush=True)
+    print("frozen", gc.get_freeze_count(), "walked", len(gc.get_objects()), flush=True)
     print("view", json.dumps(view()), flush=True)
     if "worker" in sys.argv:
         import multiprocessing

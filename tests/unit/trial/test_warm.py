@@ -82,14 +82,19 @@ def test_every_fork_draws_its_own_chance(program: Path, tmp_path: Path, parents:
     assert len(draws) == 2
 
 
-def test_the_collector_of_a_forked_server_leaves_the_imports_alone(
+def test_the_collector_of_a_forked_server_walks_the_imports_as_that_of_a_plain_one(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    with started(plan_of(program), tmp_path / "run", parents):
-        assert eventually(has_written(tmp_path / "run", "ready"))
-    frozen = re.search(r"^frozen (\d+)$", (tmp_path / "run" / "server.log").read_text(), re.MULTILINE)
-    assert frozen is not None
-    assert int(frozen[1]) > 1000
+    walked = []
+    for name, kept in (("plain", None), ("warm", parents)):
+        with started(plan_of(program), tmp_path / name, kept):
+            assert eventually(has_written(tmp_path / name, "ready"))
+        found = re.search(r"^frozen (\d+) walked (\d+)$", (tmp_path / name / "server.log").read_text(), re.MULTILINE)
+        assert found is not None
+        assert int(found[1]) == 0, "whoever is spared the imports is stopped less often than a plain server"
+        walked.append(int(found[2]))
+    plain, warm = walked
+    assert warm >= plain > 1000
 
 
 def test_a_variable_that_importing_read_asks_for_a_plain_launch(
