@@ -1,5 +1,6 @@
 # make study   install, then find a faster (simulated) server with the embedded defaults
 # make test    install, then pass the tests
+# The others are listed in CONTRIBUTING.md.
 PYTHON ?= python3
 # Compiled modules are kept: without them every server start and every test pays for compiling again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -8,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
-.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify bench-proof faults wheel clean
+.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify bench-proof faults wheel lock clean
 
 install: $(VENV)/.installed
 
