@@ -92,14 +92,21 @@ def _estimate(
     noise: LaunchNoise | None,
     middle_of: Callable[[Iterable[float]], float] = statistics.median,
 ) -> Estimate:
-    """The middle launch, with an interval from launch-to-launch noise where it is known, else from within a launch."""
+    """The middle launch, with an interval from launch-to-launch noise where it is known.
+
+    Else the interval is that from within the launch; of two launches it reaches over both of theirs, since their middle
+    may lie in neither.
+    """
     center = middle_of(row.center for row in rows)
     if noise is not None and center > 0:
         half = t_quantile(0.5 + CONFIDENCE / 2, noise.df) * noise.deviation / math.sqrt(len(rows))
         low, high = center * math.exp(-half), center * math.exp(half)
         return Estimate(center, low, high, len(rows), SpreadKind.BETWEEN_LAUNCHES)
-    middle = min(rows, key=lambda row: abs(row.center - center))
-    return Estimate(center, middle.low, middle.high, len(rows), middle.spread_kind)
+    if all(row.low is None or row.high is None for row in rows):
+        return Estimate(center, None, None, len(rows), rows[0].spread_kind)
+    low = min(row.center if row.low is None else row.low for row in rows)
+    high = max(row.center if row.high is None else row.high for row in rows)
+    return Estimate(center, low, high, len(rows), rows[0].spread_kind)
 
 
 def estimates_by_load(

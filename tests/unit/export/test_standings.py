@@ -56,6 +56,11 @@ def test_with_one_launch_the_spread_is_the_one_within_it(space: Space) -> None:
     assert (value.low, value.high, value.spread_kind) == (59.0, 61.0, SpreadKind.WITHIN_LAUNCH)
 
 
+def test_two_launches_that_tell_no_noise_yet_have_an_interval_over_both_of_theirs(space: Space) -> None:
+    value = front_of(space, [baseline(0, 50.0), baseline(1, 60.0)]).members[0].values[0]
+    assert (value.center, value.low, value.high, value.launches) == (55.0, 49.0, 61.0, 2)
+
+
 def test_noise_from_launch_to_launch_is_learned_from_repeats_and_holds_for_all(space: Space) -> None:
     repeats = [baseline(trial, single) for trial, single in enumerate((59.0, 60.0, 61.0, 60.0))]
     once = launch(9, records.measured_report(90.0), decode_steps=4)
