@@ -20,7 +20,8 @@ from tuner.domain.trial import Outcome, Purpose, TrialRequest
 from tuner.search.study import open_search
 from tuner.store import Store, driver_url, open_store
 from tuner.study.ablate import AblationPlan
-from tuner.study.launches import Means, StudyEnd
+from tuner.study.agenda import StudyEnd
+from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 

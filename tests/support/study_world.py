@@ -15,8 +15,9 @@ from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Outcome, TrialRequest
 from tuner.search.study import open_search
 from tuner.store import Store, driver_url
+from tuner.study.agenda import StudyEnd
 from tuner.study.events import AttemptEnded, StudyEvent
-from tuner.study.launches import Means, StudyEnd
+from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 

@@ -21,7 +21,7 @@ from tuner.domain.warnings import Caution
 from tuner.export.base import Number, numbers_of
 from tuner.export.standings import front_of
 from tuner.store import Store
-from tuner.study.launches import StudyEnd
+from tuner.study.agenda import StudyEnd
 from tuner.study.warnings import warnings_of
 
 

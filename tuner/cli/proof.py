@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from tuner.domain.candidate import Candidate
     from tuner.domain.study import AttemptRecord, StudyRecord
     from tuner.store import Store
-    from tuner.study.launches import StudyEnd
+    from tuner.study.agenda import StudyEnd
     from tuner.study.loop import Coordinator
     from tuner.study.planned import Planned
     from tuner.study.preparing import Prepared

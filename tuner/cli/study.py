@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tuner.store import Store
-    from tuner.study.launches import StudyEnd
+    from tuner.study.agenda import StudyEnd
     from tuner.study.options import BudgetOptions, RunOptions
     from tuner.study.preparing import Prepared
     from tuner.study.warmstart import Teachers

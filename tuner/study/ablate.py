@@ -17,8 +17,8 @@ from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Purpose
 from tuner.domain.values import Value, same
 from tuner.search.base import Proposal, Search
+from tuner.study.agenda import Done
 from tuner.study.inference import holm
-from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedArm, PlannedStage, Planner
 from tuner.study.series import (
     Rotation,
@@ -338,7 +338,7 @@ class AblateAgenda:
         self._rotation = Rotation(search, Purpose.ABLATE, seed)
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
-        """See `tuner.study.launches.Agenda.next`; the reason becomes the study's, so it says what of it has ended."""
+        """See `tuner.study.agenda.Agenda.next`; the reason becomes the study's, so it says what of it has ended."""
         found = self._rotation.next(attempts, self._plan.series(attempts), in_hand, self._plan.arms)
         return Done(f"ablation: {found.reason}") if isinstance(found, Done) else found
 

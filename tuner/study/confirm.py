@@ -13,9 +13,9 @@ from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Purpose
 from tuner.search.base import Proposal, Search
+from tuner.study.agenda import Done
 from tuner.study.extent import Extent
 from tuner.study.inference import holm
-from tuner.study.launches import Done
 from tuner.study.planned import Planned, PlannedStage, Planner
 from tuner.study.series import (
     Rotation,
@@ -92,7 +92,7 @@ class ConfirmAgenda:
         self._rotation = Rotation(search, Purpose.CONFIRM, record.seed)
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
-        """See `tuner.study.launches.Agenda.next`."""
+        """See `tuner.study.agenda.Agenda.next`."""
         series = [] if _is_over(attempts) else series_of(attempts)
         if not series and in_hand:
             return None

@@ -11,18 +11,19 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
 
 from tuner.domain.failure_memory import next_step
 from tuner.domain.machine import gpu_memory_in_use
-from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
+from tuner.domain.outcome import FAILURES, Action, Failure, Phase
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
 from tuner.domain.trial import BASELINE_PURPOSES, Cutoff, LaunchKind, Purpose, TrialReport, TrialRequest
 from tuner.errors import MachineUnfit, NothingFeasible, TunerError
 from tuner.execution.base import Executor, Finished, Progressed, TrialKey
 from tuner.search.base import Proposal, Search
 from tuner.store import Store
+from tuner.study.agenda import Agenda, Done, StudyEnd
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
+from tuner.study.forks import Forks
 from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
 from tuner.study.restating import restated
@@ -34,45 +35,8 @@ LEASE_S = 60.0
 _HEARTBEAT_S = 15.0
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 5.0
-_MAY_BE_WARM = frozenset({Purpose.BASELINE, Purpose.SEARCH, Purpose.SENTINEL})
-_WARM_WORKS = 3
-"""So many launches measured warm, and a warm one that fails is its candidate's: no hang costs its time-out twice."""
-_MAY_BE_THE_FORKS = frozenset({FailureClass.UNKNOWN, FailureClass.CUDA_FAULT})
 _AGENDA_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
 """Launches that an agenda asks for again by itself when they were proposed but never begun."""
-
-
-@dataclass(frozen=True, slots=True)
-class StudyEnd:
-    """Why a study ended; `error` is set when it could not go on."""
-
-    state: StudyState
-    reason: str
-    error: TunerError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """An agenda has nothing more to launch, and why."""
-
-    reason: str
-
-
-class Agenda(Protocol):
-    """Decides what a study launches next."""
-
-    def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
-        """What to launch now.
-
-        Args:
-            attempts: every attempt of the study so far.
-            in_hand: what runs or waits to be launched again.
-
-        Returns:
-            A proposal of the search; None to wait for what is in hand; `Done` when nothing more will come. With
-            something in hand the question is put again, since what it shows may change the answer.
-        """
-        ...
 
 
 @dataclass(slots=True)
@@ -135,8 +99,7 @@ class Launches:
         self._record = record
         self._space = record.space
         self._means = means
-        self._warm = means.warm
-        self._failed_warm: set[int] = set()
+        self._forks = Forks(enabled=means.warm)
         self._store = means.store
         self._search = means.search
         self._executor = means.executor
@@ -262,8 +225,7 @@ class Launches:
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
             phase_limits=self._means.phase_limits(self._store.attempts(name)),
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
-            # What is to be proven is launched as a user would launch it, and so is what failed once.
-            warm=self._warm and proposal.purpose in _MAY_BE_WARM and due.attempt == 1,
+            warm=self._forks.may_make(proposal.purpose, due.attempt),
             cutoffs=self._cutoffs(proposal),
         )
         self._hand.running[proposal.trial, due.attempt] = (attempt, proposal)
@@ -286,28 +248,20 @@ class Launches:
             self._store.abandon(attempt.id)
             self._notify(Noted(f"trial {attempt.trial} was stopped and will be launched again on resume"))
             return
-        was_warm = report.kind is LaunchKind.WARM
-        if isinstance(report.outcome, Failure) and was_warm and self._may_be_the_forks(report.outcome):
-            self._launch_plainly(attempt, proposal, report.outcome)
+        if self._forks.may_be_at_fault(report, self._store.attempts(self._record.name)):
+            self._launch_plainly(attempt, proposal, report)
             return
-        if attempt.trial in self._failed_warm and not isinstance(report.outcome, Failure) and self._warm:
-            self._warm = False
+        if self._forks.are_at_fault(attempt.trial, report):
             self._notify(Noted(f"no more warm launches: trial {attempt.trial} failed warm and was measured plainly"))
         self._store.finish_attempt(attempt.id, report)
         self._conclude(attempt, proposal, report)
 
-    def _may_be_the_forks(self, failure: Failure) -> bool:
-        """Whether a plain launch might have worked where a warm one failed."""
-        if failure.failure_class in _MAY_BE_THE_FORKS:
-            return True
-        measured = (a for a in self._store.attempts(self._record.name) if a.state is AttemptState.MEASURED)
-        return sum(a.was_launched(LaunchKind.WARM) for a in measured) < _WARM_WORKS
-
-    def _launch_plainly(self, attempt: AttemptRecord, proposal: Proposal, failure: Failure) -> None:
+    def _launch_plainly(self, attempt: AttemptRecord, proposal: Proposal, report: TrialReport) -> None:
+        assert isinstance(report.outcome, Failure), "only what failed is launched again"
         self._store.abandon(attempt.id)
-        self._failed_warm.add(attempt.trial)
+        self._forks.blamed(attempt.trial)
         self._hand.waiting.append(_Waiting(proposal, attempt.attempt + 1))
-        why = failure.failure_class.value
+        why = report.outcome.failure_class.value
         self._notify(Noted(f"trial {attempt.trial} failed when launched warm ({why}) and is launched again plainly"))
 
     def _conclude(self, attempt: AttemptRecord, proposal: Proposal, report: TrialReport) -> None:

@@ -14,11 +14,12 @@ from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudySt
 from tuner.domain.trial import Purpose
 from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
 from tuner.study.ablate import AblateAgenda, AblationPlan
+from tuner.study.agenda import Agenda, Done, StudyEnd
 from tuner.study.confirm import ConfirmAgenda
 from tuner.study.drift import machine_drift
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.extent import Extent, automatic_extent
-from tuner.study.launches import Agenda, Done, Launches, Means, StudyEnd
+from tuner.study.launches import Launches, Means
 from tuner.study.memory import memory_of, second_chance
 from tuner.study.silence import Silent, silent_settings, without_silent
 from tuner.study.stopping import Spent, Stopwatch, nothing_left, spent_reason, trials_spent
@@ -160,7 +161,7 @@ class SearchAgenda:
         self._drift_told = False
 
     def next(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> Proposal | Done | None:
-        """See `tuner.study.launches.Agenda.next`."""
+        """See `tuner.study.agenda.Agenda.next`."""
         committed = self._committed(attempts, in_hand)
         if reason := spent_reason(self._space.budget, committed):
             return Done(reason)

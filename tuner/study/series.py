@@ -19,8 +19,8 @@ from tuner.domain.space import Objective, Space
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.domain.trial import LaunchKind, Purpose
 from tuner.search.base import Proposal, Search
+from tuner.study.agenda import Done
 from tuner.study.inference import Contrast, Launch, Rounds, holm
-from tuner.study.launches import Done
 from tuner.trial.baseline_levels import wanted_metrics
 from tuner.trial.statistics import CONFIDENCE
 

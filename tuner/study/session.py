@@ -14,8 +14,9 @@ from tuner.probe.priors import with_priors
 from tuner.search.study import delete_search, open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
+from tuner.study.agenda import StudyEnd
 from tuner.study.events import StudyEvent
-from tuner.study.launches import LEASE_S, Means, StudyEnd
+from tuner.study.launches import LEASE_S, Means
 from tuner.study.learned import learned_limits
 from tuner.study.loop import Coordinator
 from tuner.study.options import RunOptions

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
-from tuner.domain.machine import differences
+from tuner.domain.machine import differences, gpu_use_before
 from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
@@ -111,7 +111,7 @@ def _machine(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
     if any(reasons for _, reasons in slowed):
         told = ", ".join(dict.fromkeys(reason for _, reasons in slowed for reason in reasons))
         yield Caution(WarningCode.THROTTLED, told, _trials([a for a, reasons in slowed if reasons]))
-    used = [(a, max(_numbers(machine.get("gpu_used_before_mib", "")), default=0)) for a, machine in facts]
+    used = [(a, max(gpu_use_before(machine), default=0)) for a, machine in facts]
     dirty = [(a, mib) for a, mib in used if mib > _DIRTY_MIB + SLACK_MIB]
     if dirty:
         most = max(mib for _, mib in dirty)
@@ -134,10 +134,6 @@ def _slow_downs(text: str) -> list[str]:
     """Reasons other than the power limit, which is usual under full load."""
     names = [part.split()[0] for part in text.split(", ") if part]
     return [name for name in names if name not in (POWER_CAP, "nothing")]
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(", ") if part.isdecimal()]
 
 
 def _noise(space: Space, measured: Sequence[AttemptRecord]) -> Iterator[Caution]:

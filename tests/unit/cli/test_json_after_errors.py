@@ -17,7 +17,7 @@ from tuner.domain.trial import Purpose
 from tuner.errors import NothingFeasible
 from tuner.store import Store, open_store
 from tuner.study import session
-from tuner.study.launches import StudyEnd
+from tuner.study.agenda import StudyEnd
 from tuner.study.options import StartOptions
 from tuner.study.preparing import Prepared, prepare_start
 

@@ -14,7 +14,7 @@ from tuner.cli.front_view import conclude
 from tuner.domain.study import StudyState
 from tuner.domain.warnings import WarningCode
 from tuner.store import open_store
-from tuner.study.launches import StudyEnd
+from tuner.study.agenda import StudyEnd
 
 
 @pytest.fixture

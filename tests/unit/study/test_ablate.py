@@ -16,7 +16,7 @@ from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.search.study import open_search
 from tuner.study.ablate import AblateAgenda, AblationPlan, taken_apart
-from tuner.study.launches import Done
+from tuner.study.agenda import Done
 
 KNOBS = ("steps", "quiet", "inert")
 SPACE = Space.model_validate(
