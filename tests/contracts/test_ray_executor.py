@@ -122,6 +122,49 @@ def test_a_worker_that_is_killed_is_reported_replaced_and_leaves_no_server(
     assert isinstance(reports[11, 1].outcome, Measured)
 
 
+def running(executor: RayExecutor, run_dir: Path, trial: int) -> psutil.Process:
+    """Start a trial that takes long, and give its worker once its server runs."""
+    executor.submit(request(run_dir, trial, **{"--time-scale": 1}))
+    deadline = time.monotonic() + PATIENCE_S
+    while not servers_of(run_dir):
+        assert time.monotonic() < deadline
+        executor.poll(0.2)
+    (server,) = servers_of(run_dir)
+    return next(p for p in psutil.Process(server).parents() if "TrialWorker" in " ".join(p.cmdline()))
+
+
+def is_lost(report: TrialReport) -> bool:
+    return isinstance(report.outcome, Failure) and report.outcome.failure_class is FailureClass.LOST_WORKER
+
+
+@pytest.mark.parametrize(("needed", "trial"), [("gcs_server", 40), ("raylet", 42)])
+def test_a_ray_that_loses_what_it_needs_is_started_anew_and_does_not_write_to_stdout(
+    needed: str, trial: int, executor: RayExecutor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    running(executor, tmp_path, trial)
+    ours = {p for p in psutil.Process().children(recursive=True) if "ray" in " ".join(p.cmdline())}
+    next(p for p in psutil.Process().children() if p.name() == needed).kill()
+    reports, _ = collect(executor, {(trial, 1)})
+    assert is_lost(reports[trial, 1])
+    assert not psutil.wait_procs(ours, timeout=15)[1], "something of the lost Ray lives on"
+    executor.submit(request(tmp_path, trial + 1))
+    reports, _ = collect(executor, {(trial + 1, 1)})
+    assert isinstance(reports[trial + 1, 1].outcome, Measured)
+    assert not servers_of(tmp_path)
+    assert "(raylet)" not in capfd.readouterr().out
+
+
+def test_a_worker_that_answers_no_more_is_killed_and_its_trial_reported(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker = running(executor, tmp_path, 44)
+    worker.suspend()
+    monkeypatch.setattr(executor, "_deaf_after_s", 2.0)
+    reports, _ = collect(executor, {(44, 1)})
+    assert is_lost(reports[44, 1])
+    assert not worker.is_running()
+
+
 def test_a_server_runs_at_the_priority_of_the_command_that_started_the_study(
     executor: RayExecutor, tmp_path: Path
 ) -> None:
@@ -177,7 +220,7 @@ def in_a_process_of_its_own(temporary: Path, *work: str) -> subprocess.Completed
     )  # fmt: skip
 
 
-START_AND_CLOSE = ("print(*executor._folder.path.glob('session_2*'))", "executor.close()")
+START_AND_CLOSE = ("print(*executor._ray._folder.path.glob('session_2*'))", "executor.close()")
 
 
 @pytest.fixture

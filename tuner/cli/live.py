@@ -62,7 +62,9 @@ class StudyView:
         elif isinstance(event, AttemptEnded):
             self._now.pop(event.attempt.trial, None)
             self._ended.append(event)
-            self._seconds.append(event.report.finished_at - event.report.started_at)
+            # A worker that died tells no times.
+            if (seconds := event.report.finished_at - event.report.started_at) > 0:
+                self._seconds.append(seconds)
             if event.action not in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
                 self._done.add(event.attempt.trial)
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")

@@ -1,86 +1,43 @@
 """Trials on Ray: one worker actor per slot, on the node that has the GPUs.
 
 Ray starts by itself on this machine, or is joined with an address. An actor holds its GPUs for as long as the study
-runs, so two trials never share one. The actor that dies (node lost, out of memory, SIGKILL) is replaced.
+runs, so two trials never share one. The actor that dies (node lost, out of memory, SIGKILL) is replaced, and so is one
+that does not answer any more; a Ray of our own that loses what it needs is started anew.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import signal
-import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
+
+import psutil
+import structlog
 
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.trial import TrialEvent, TrialReport, TrialRequest
 from tuner.domain.values import counted
 from tuner.errors import MachineUnfit
 from tuner.execution.base import Finished, Progressed, TrialKey, Update, key_of
-from tuner.execution.rayfolder import RayFolder, sweep_folders
+from tuner.execution.rayconnection import RayConnection
 
 _CONNECT_TIMEOUT_S = 60.0
 _PLACE_AGAIN_S = 1.0
-_REACH_TIMEOUT_S = 5.0
-_START_TRIES = 2
-"""Ray gives its own node 30 s to come up, which a busy machine may need more than once."""
 _TEARDOWN_GRACE_S = 60.0
 _EVENT_INTERVAL_S = 0.25
+_DEAF_AFTER_S = 120.0
+"""A worker that lives answers a question for events at once, whatever its trial does; on a starved machine later."""
+_DEAF_WHEN_CANCELLED_S = 15.0
+_LONGEST_LOOK_S = 1.0
+_RESTARTS = 3
+"""So often in a row Ray is started anew on this machine, until a trial comes back."""
 
-# Local Ray stays on loopback, reports nothing home, and asks for no token file. Its workers would run at niceness 15,
-# and every server that they start with them: behind any other program on the machine.
-_RAY_ENVIRONMENT = {
-    "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_AUTH_MODE": "disabled",
-    "RAY_worker_niceness": "0",
-}
-
-
-def _refuse_unreachable(address: str) -> None:
-    """Fail within seconds where nobody listens; Ray itself would try for minutes.
-
-    Raises:
-        MachineUnfit: nobody answers at `host:port` (also behind `ray://`); `auto` names no host, so Ray looks itself.
-    """
-    host, colon, port = address.removeprefix("ray://").rpartition(":")
-    if not colon or not port.isdigit():
-        return
-    try:
-        socket.create_connection((host, int(port)), timeout=_REACH_TIMEOUT_S).close()
-    except OSError as error:
-        raise MachineUnfit(
-            f"Ray could not be joined at {address}: {error.strerror or error}",
-            hint="check --ray-address, or leave it out to start Ray on this machine",
-        ) from error
-
-
-@contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the caller's SIGTERM handler: Ray puts its own in its place, which ends the process at once."""
-    before = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
-
-
-def _unfit(address: str | None, error: Exception, folder: RayFolder | None) -> MachineUnfit:
-    what = "started locally" if address is None else f"joined at {address}"
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    hint = "check --ray-address, or leave it out to start Ray here"
-    if folder is not None:
-        hint = "a busy machine, a full disk or little memory make Ray slow to start: look at them, then try again; "
-        hint += f"its logs stay in {folder.path} until then"
-    return MachineUnfit(f"Ray could not be {what}: {reason}", hint=hint)
+_log = structlog.get_logger(__name__)
 
 
 class TrialWorker:
@@ -109,30 +66,55 @@ class TrialWorker:
         """Ask the running trial to end; it tears its server down first."""
         self._cancelled.set()
 
-    def ping(self) -> str:
-        """Node address: proves that the actor lives."""
-        import ray
-
-        return str(ray.util.get_node_ip_address())
+    def ping(self) -> int:
+        """Number of this process: proves that the actor lives."""
+        return os.getpid()
 
 
 @dataclass
 class _Slot:
-    """One actor and what it is doing."""
+    """One actor and what it is doing.
+
+    Attributes:
+        process: the actor's, where it runs on this machine.
+        unanswered_s: how long it was looked for the answer to the present question in vain. The sum of looks, so that
+            a study that was itself stopped for a while blames nobody.
+        gave_up: it was killed because it did not answer.
+    """
 
     actor: Any
+    process: psutil.Process | None
     request: TrialRequest | None = None
     result: Any = None
     pending_events: Any = None
     asked_events_at: float = 0.0
+    looked_at: float = 0.0
+    unanswered_s: float = 0.0
+    gave_up: bool = False
     seen: list[TrialEvent] = field(default_factory=list)
 
+    @property
+    def last(self) -> TrialEvent | None:
+        """The latest event of its trial."""
+        return self.seen[-1] if self.seen else None
 
-def _lost(error: Exception, last: TrialEvent | None, *, detail: str) -> TrialReport:
+    def kill(self) -> None:
+        """End the actor at once, also one that is stopped and hears nothing."""
+        import ray
+
+        if self.process is None:
+            ray.kill(self.actor)
+            return
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self.process.kill()
+
+
+def _lost(error: Exception | str, last: TrialEvent | None, *, detail: str) -> TrialReport:
     """The report of a trial that yielded none; Ray puts the remote traceback first and the exception last."""
     phase = last.phase if last is not None else Phase.PREFLIGHT
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    evidence = tuple(dict.fromkeys([f"{type(error).__name__}: {lines[0]}", lines[-1]])) if lines else (repr(error),)
+    head = "" if isinstance(error, str) else f"{type(error).__name__}: "
+    evidence = tuple(dict.fromkeys([f"{head}{lines[0]}", lines[-1]])) if lines else (repr(error),)
     return TrialReport(Failure(FailureClass.LOST_WORKER, phase, evidence, detail=detail), plan=None)
 
 
@@ -155,57 +137,17 @@ class RayExecutor:
         self._gpus = gpus
         self._queue: deque[TrialRequest] = deque()
         self._slots: list[_Slot] = []
-        self._folder: RayFolder | None = None
-        self._connect(address, local_gpus)
+        self._deaf_after_s = _DEAF_AFTER_S
+        self._restarts_left = _RESTARTS
+        self._ray = RayConnection(address, local_gpus)
+        self._ray.open()
         try:
             self._refuse_too_few_gpus()
             for _ in range(parallel):
-                self._slots.append(_Slot(self._new_actor()))
+                self._slots.append(self._new_slot())
         except BaseException:
             self.close()
             raise
-
-    def _connect(self, address: str | None, local_gpus: int | None) -> None:
-        for name, value in _RAY_ENVIRONMENT.items():
-            os.environ.setdefault(name, value)
-
-        if address is None:
-            sweep_folders()
-            self._folder = RayFolder.make()
-        else:
-            _refuse_unreachable(address)
-        quiet = {"log_to_driver": False, "configure_logging": False, "ignore_reinit_error": True}
-        with _own_sigterm():
-            self._init_ray(address, local_gpus, quiet)
-
-    def _init_ray(self, address: str | None, local_gpus: int | None, quiet: Mapping[str, bool]) -> None:
-        import ray
-
-        # What Ray has to say (of its own dashboard, say) belongs into the log, not into the view of a study.
-        ray_log = logging.getLogger("ray")
-        ray_log.handlers.clear()
-        ray_log.propagate = True
-        for tries_left in reversed(range(_START_TRIES if address is None else 1)):
-            try:
-                if self._folder is not None:
-                    # Never a cluster that is there by accident: that of a Ray job (RAY_ADDRESS), or of a `ray start`.
-                    os.environ.pop("RAY_ADDRESS", None)
-                    ray.init(
-                        "local",
-                        num_gpus=local_gpus,
-                        include_dashboard=False,
-                        _node_ip_address="127.0.0.1",
-                        _temp_dir=str(self._folder.path),
-                        **quiet,
-                    )
-                else:
-                    ray.init(address=address, **quiet)
-                return
-            except Exception as error:
-                # Nothing narrower will do: Ray raises a bare Exception when its node is slow to start.
-                ray.shutdown()
-                if not tries_left:
-                    raise _unfit(address, error, self._folder) from error
 
     def _refuse_too_few_gpus(self) -> None:
         import ray
@@ -222,7 +164,7 @@ class RayExecutor:
         """Trials at a time."""
         return len(self._slots)
 
-    def _new_actor(self) -> Any:
+    def _new_slot(self) -> _Slot:
         import ray
 
         deadline = time.monotonic() + _CONNECT_TIMEOUT_S
@@ -230,17 +172,20 @@ class RayExecutor:
             # Two threads beside the trial's own: one for events, one for cancel.
             actor = ray.remote(TrialWorker).options(num_cpus=0, num_gpus=self._gpus, max_concurrency=3).remote()
             try:
-                ray.get(actor.ping.remote(), timeout=max(1.0, deadline - time.monotonic()))
-            except ray.exceptions.RayError as error:
+                number = ray.get(actor.ping.remote(), timeout=max(1.0, deadline - time.monotonic()))
+                return _Slot(actor, psutil.Process(number) if self._ray.is_local else None)
+            except (ray.exceptions.RayError, psutil.Error) as error:
                 # Ray places actors on a lost node until it has noticed the loss, which takes it some 15 s.
-                if time.monotonic() < deadline:
+                if time.monotonic() < deadline and self._ray.lost() is None:
                     time.sleep(_PLACE_AGAIN_S)
                     continue
+                hint = "is tuner installed on every node, and are the GPUs free?"
+                if self._ray.is_local:
+                    hint = "is the machine out of memory, or very busy?"
                 raise MachineUnfit(
                     f"no Ray worker with {counted(self._gpus, 'GPU')} came up within {_CONNECT_TIMEOUT_S:.0f} s",
-                    hint="is tuner installed on every node, and are the GPUs free?",
+                    hint=hint,
                 ) from error
-            return actor
 
     def submit(self, request: TrialRequest) -> None:
         """Queue a trial."""
@@ -275,6 +220,9 @@ class RayExecutor:
             time.sleep(seconds)
 
     def _collect(self) -> list[Update]:
+        gone = self._ray.lost()
+        if gone is not None:
+            return self._restart(gone)
         updates: list[Update] = []
         for slot in self._slots:
             if slot.request is None:
@@ -286,7 +234,27 @@ class RayExecutor:
                 updates += self._events_of(slot, key, last=True)
                 updates.append(Finished(key, report))
                 slot.request = slot.result = None
+                self._restarts_left = _RESTARTS
         return updates
+
+    def _restart(self, gone: str) -> list[Update]:
+        """Start Ray here anew, since it lost one of its processes; what ran on it is lost, and its servers end."""
+        if not self._restarts_left:
+            raise MachineUnfit(
+                f"Ray lost its {gone} again and again", hint="is the machine out of memory? dmesg tells what it killed"
+            )
+        self._restarts_left -= 1
+        _log.warning("ray_lost", process=gone)
+        detail = f"Ray's {gone} died, and Ray was started anew"
+        lost: list[Update] = [
+            Finished(key_of(slot.request), _lost(f"{gone} is gone", slot.last, detail=detail))
+            for slot in self._slots
+            if slot.request is not None
+        ]
+        self._leave()
+        self._ray.open()
+        self._slots = [self._new_slot() for _ in self._slots]
+        return lost
 
     def _events_of(self, slot: _Slot, key: TrialKey, *, last: bool = False) -> list[Update]:
         import ray
@@ -296,8 +264,10 @@ class RayExecutor:
             if not last and now - slot.asked_events_at < _EVENT_INTERVAL_S:
                 return []
             slot.pending_events, slot.asked_events_at = slot.actor.events.remote(), now
+            slot.looked_at, slot.unanswered_s = now, 0.0
         ready, _ = ray.wait([slot.pending_events], timeout=1.0 if last else 0)
         if not ready:
+            self._give_up_if_deaf(slot, now)
             return []
         try:
             events = ray.get(slot.pending_events)
@@ -307,32 +277,43 @@ class RayExecutor:
         slot.seen += events
         return [Progressed(key, event) for event in events]
 
+    def _give_up_if_deaf(self, slot: _Slot, now: float) -> None:
+        """Kill a worker that has not answered for long: nothing else would ever end its trial."""
+        slot.unanswered_s += min(now - slot.looked_at, _LONGEST_LOOK_S)
+        slot.looked_at = now
+        if slot.unanswered_s > self._deaf_after_s and not slot.gave_up:
+            slot.gave_up = True
+            slot.kill()
+
     def _report_of(self, slot: _Slot) -> TrialReport | None:
         import ray
 
         ready, _ = ray.wait([slot.result], timeout=0)
         if not ready:
             return None
-        last = slot.seen[-1] if slot.seen else None
         try:
             report = ray.get(slot.result)
         except ray.exceptions.RayTaskError as error:
             # The runner itself broke: a defect of tuner, told as such and not as the candidate's fault.
-            return _lost(error, last, detail="tuner itself failed while it ran this trial")
+            return _lost(error, slot.last, detail="tuner itself failed while it ran this trial")
         except ray.exceptions.RayError as error:
-            slot.actor = self._new_actor()
-            slot.pending_events = None
-            if self._folder is not None:
-                # Its last words are in the logs of Ray's session.
-                self._folder.keep()
-                self._folder = None
-            return _lost(error, last, detail="the worker that ran this trial died")
+            if self._ray.lost() is not None:
+                return None  # told when Ray is started anew
+            detail = "the worker that ran this trial died"
+            if slot.gave_up:
+                detail = f"the worker that ran this trial did not answer for {self._deaf_after_s:.0f} s and was killed"
+            fresh = self._new_slot()
+            slot.actor, slot.process, slot.pending_events, slot.gave_up = fresh.actor, fresh.process, None, False
+            # Its last words are in the logs of Ray's session.
+            self._ray.keep_logs()
+            return _lost(error, slot.last, detail=detail)
         assert isinstance(report, TrialReport)
         return report
 
     def cancel(self) -> None:
         """Tear down every running trial and drop the queued ones."""
         self._queue.clear()
+        self._deaf_after_s = _DEAF_WHEN_CANCELLED_S
         for slot in self._slots:
             if slot.request is not None:
                 slot.actor.cancel.remote()
@@ -341,14 +322,14 @@ class RayExecutor:
         """End every trial and leave Ray; a Ray started here ends with it, and leaves no files unless a worker died."""
         import ray
 
-        if ray.is_initialized():
+        if ray.is_initialized() and self._ray.lost() is None:
             self.cancel()
             running = [slot.result for slot in self._slots if slot.result is not None]
             if running:
                 ray.wait(running, num_returns=len(running), timeout=_TEARDOWN_GRACE_S)
-            for slot in self._slots:
-                ray.kill(slot.actor)
-            ray.shutdown()
-        if self._folder is not None:
-            self._folder.remove()
-            self._folder = None
+        self._leave()
+
+    def _leave(self) -> None:
+        for slot in self._slots:
+            slot.kill()
+        self._ray.close()

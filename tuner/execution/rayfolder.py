@@ -57,7 +57,7 @@ class RayFolder:
 
     def remove(self) -> None:
         """Remove it with all that is in it; its Ray has ended."""
-        shutil.rmtree(self.path, ignore_errors=True)
+        _remove(self.path)
         os.close(self._lock)
 
     def keep(self) -> None:
@@ -70,8 +70,20 @@ def sweep_folders() -> list[Path]:
     """Remove the folders that dead processes of this user left; which they were."""
     left = [path for home in _homes() for path in home.glob(f"{_PREFIX}*") if _was_left(path)]
     for path in left:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
     return left
+
+
+def _remove(path: Path) -> None:
+    """The mark of its owner goes last: where a process still writes, the rest is found by it and removed next time."""
+    with contextlib.suppress(OSError):
+        for entry in path.iterdir():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            elif entry.name != _OWNER:
+                entry.unlink()
+        if [entry.name for entry in path.iterdir()] == [_OWNER]:
+            shutil.rmtree(path)
 
 
 def _homes() -> list[Path]:

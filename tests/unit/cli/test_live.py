@@ -48,6 +48,14 @@ def test_a_resumed_study_counts_the_trials_that_it_had(prepared: Prepared, capsy
     assert lines(view, capsys, 14) == ["[15 of at most 16 trials, about 60 s left at this pace]"]
 
 
+def test_a_launch_of_which_nobody_knows_how_long_it_took_tells_nothing_about_the_rest(
+    prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view, lost = StudyView(prepared), ended(0)
+    view.notify(replace(lost, report=replace(lost.report, started_at=0.0, finished_at=0.0)))
+    assert "left at this pace" not in capsys.readouterr().err
+
+
 def test_what_costs_the_budget_nothing_is_no_part_of_the_progress() -> None:
     launches = [
         records.attempt(0, records.candidate(), records.measured_report(), told=True),

@@ -43,6 +43,18 @@ def test_what_a_dead_process_left_is_removed_and_what_a_living_one_uses_is_not(h
     used.remove()
 
 
+def test_what_could_not_be_removed_is_removed_by_the_next_one(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = RayFolder.make()
+    (folder.path / "session").mkdir()
+    with monkeypatch.context() as late:
+        # As it looks where a process of Ray's writes its last lines meanwhile.
+        late.setattr(rayfolder.shutil, "rmtree", lambda *_, **__: None)
+        folder.remove()
+    assert (folder.path / "session").is_dir()
+    assert sweep_folders() == [folder.path]
+    assert list(home.iterdir()) == []
+
+
 def test_what_was_kept_for_the_user_is_never_swept(home: Path) -> None:
     kept = RayFolder.make()
     kept.keep()
