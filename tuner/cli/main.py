@@ -78,7 +78,11 @@ def main() -> None:
         code = app(standalone_mode=False) or 0
     except typer.TyperException as error:
         # Typer's own errors: a wrong option, a missing argument.
-        if message := error.format_message():
+        message = error.format_message()
+        if message.startswith("Usage:"):
+            # A group without a command answers with its help.
+            console().print(message)
+        elif message:
             print_error(message, "see --help")
         code = error.exit_code
     except TunerError as error:

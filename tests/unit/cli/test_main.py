@@ -22,3 +22,16 @@ def test_algebra_takes_one_thread_unless_the_caller_wants_more(
     assert ended.value.code == 0
     assert os.environ["OPENBLAS_NUM_THREADS"] == kept
     assert capsys.readouterr().out.startswith("tuner ")
+
+
+@pytest.mark.parametrize("words", [["tuner"], ["tuner", "study"]])
+def test_a_group_without_a_command_answers_with_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    monkeypatch.setattr("sys.argv", words)
+    with pytest.raises(SystemExit) as ended:
+        main()
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith(f"Usage: {' '.join(words)} ")
+    assert "see --help" not in said
