@@ -14,6 +14,7 @@ from tuner.cli.output import console, out, print_json
 from tuner.cli.stale import print_stale, stale_exports
 from tuner.cli.wording import SIMULATED, changes, goal_document, number
 from tuner.domain.front import OF_ITS_TIME, PICKS, Estimate, Front, Gain, Standing
+from tuner.domain.measurement import SpreadKind
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import StudyRecord
 from tuner.domain.values import counted, spell
@@ -148,10 +149,13 @@ def _configuration(record: StudyRecord, front: Front, standing: Standing) -> str
     return engine + (changes(front.changes(standing)) if known else str(standing.candidate))
 
 
-def _notes(record: StudyRecord, front: Front, found: Confirmation | None) -> list[str]:
-    launches = [value.launches for standing in front.members for value in standing.values]
+def front_notes(record: StudyRecord, front: Front, found: Confirmation | None) -> list[str]:
+    """What the numbers of a front's table are, below it."""
+    shown = [value for standing in front.members for value in standing.values]
     notes = ["± and [ ] are 95 % intervals"]
-    if launches and min(launches) < 2:
+    if any(value.spread_kind is SpreadKind.WITHIN_LAUNCH for value in shown):
+        notes[0] += " within a launch, since too few were made again: the next one may differ by more"
+    if shown and min(value.launches for value in shown) < 2:
         notes.append("configurations with one launch are candidates, not proof")
     if found is not None:
         notes.append("what was confirmed has the numbers of its launches `to confirm` alone")
@@ -177,7 +181,7 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
         out().print(f"{error}\n  → {error.hint}")
     else:
         out().print(front_table(record, front, found))
-        out().print("; ".join(_notes(record, front, found)), style="dim")
+        out().print("; ".join(front_notes(record, front, found)), style="dim")
         if (plot := front_plot(front)) is not None:
             out().print(f"\n{plot}\n", soft_wrap=True)
     print_cautions(cautions)
@@ -218,7 +222,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
         _print_end_cautions(name, cautions)
         return front
     out().print(front_table(record, front, found))
-    out().print("; ".join(_notes(record, front, found)), style="dim")
+    out().print("; ".join(front_notes(record, front, found)), style="dim")
     _print_end_cautions(name, cautions)
     rule = resolved_pick(record, attempts, CONFIRMED)
     chosen = front.pick(rule)

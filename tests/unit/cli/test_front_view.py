@@ -11,7 +11,7 @@ from support import records
 from support.commands import runner
 
 from tuner.cli.front_plot import front_plot
-from tuner.cli.front_view import front_document, front_table
+from tuner.cli.front_view import front_document, front_notes, front_table
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import Estimate, Front
 from tuner.domain.proof import ArmResult, Confirmation, Effect
@@ -72,6 +72,14 @@ def cells(study: StudyRecord, found: Front) -> list[tuple[str, str]]:
     table = front_table(study, found)
     first, last = table.columns[0], table.columns[-1]
     return list(zip(map(str, first.cells), map(str, last.cells), strict=True))
+
+
+def test_intervals_from_within_a_launch_are_told_as_such(study: StudyRecord) -> None:
+    single = front(study, vllm=(95.0, 2500.0))
+    assert front_notes(study, single, None)[0].startswith("± and [ ] are 95 % intervals within a launch")
+    candidate = single.members[0].candidate
+    repeated = front_of(study.space, [launch(n, candidate, 60.0 + n, 2000.0, Purpose.BASELINE) for n in range(3)])
+    assert front_notes(study, repeated, None)[0] == "± and [ ] are 95 % intervals"
 
 
 def test_the_second_engines_baseline_is_named_as_one(study: StudyRecord) -> None:
