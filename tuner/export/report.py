@@ -98,6 +98,7 @@ class Report:
         front: for the drawings.
         chosen: the configuration that the report recommends; None when nothing could be measured.
         curves: configurations drawn against load, baseline first.
+        confirmation: whose numbers are drawn for what took part in it; None without one.
         facts: short facts under the title.
     """
 
@@ -110,6 +111,7 @@ class Report:
     front: Front
     chosen: Standing | None
     curves: tuple[Curve, ...]
+    confirmation: Confirmation | None = None
     facts: tuple[str, ...] = field(default=())
 
 
@@ -129,6 +131,7 @@ def report_of(findings: Findings) -> Report:
         front=front,
         chosen=chosen,
         curves=curves,
+        confirmation=findings.confirmation,
         facts=tuple(_facts(findings)),
     )
 
@@ -258,7 +261,7 @@ def _sections(
         yield Section("Warnings", (_caution_table(findings.cautions),))
     if findings.confirmation is not None:
         yield Section("Confirmation", tuple(confirmation_parts(front, findings.confirmation)))
-    yield Section("Front", front_parts(front, chosen))
+    yield Section("Front", front_parts(front, chosen, findings.confirmation))
     if findings.ablation is not None:
         yield Section("What each setting contributes", tuple(ablation_parts(front, findings.ablation)))
     if curves:

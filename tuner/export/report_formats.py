@@ -44,7 +44,7 @@ def report_html(findings: Findings) -> str:
 
     report = report_of(findings)
     drawn = {
-        "front": plots.front_figure(report.front, report.chosen),
+        "front": plots.front_figure(report.front, report.chosen, report.confirmation),
         "ablation": plots.ablation_figure(findings.ablation) if findings.ablation is not None else None,
         "load": plots.load_figure(report.curves),
     }

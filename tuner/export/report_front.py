@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.domain.front import Front, Standing, broken_words
+from tuner.domain.proof import Confirmation
+from tuner.export.base import numbers_of
 from tuner.export.report_facts import Figure, Table
 from tuner.export.report_proof import configuration, estimate
 
@@ -16,16 +18,21 @@ def trial_list(trials: Sequence[int]) -> str:
     return shown if len(trials) <= most else f"{shown} and {len(trials) - most} more"
 
 
-def front_parts(front: Front, chosen: Standing | None) -> tuple[str | Table | Figure, ...]:
+def front_parts(front: Front, chosen: Standing | None, found: Confirmation | None) -> tuple[str | Table | Figure, ...]:
     """The drawing, what it is made of, and the same as a table."""
     told = (
         "Median of all launches of a configuration, with 95 % intervals from launch to launch. What stands high after "
         "a single launch is partly lucky; only a confirmation says what is real."
     )
-    return Figure("front"), told, _table(front, chosen)
+    if found is not None:
+        told += (
+            " What is `confirmed` has the mean of the confirmation's launches alone; where it stands, all of its "
+            "launches decided."
+        )
+    return Figure("front"), told, _table(front, chosen, found)
 
 
-def _table(front: Front, chosen: Standing | None) -> Table:
+def _table(front: Front, chosen: Standing | None, found: Confirmation | None) -> Table:
     columns = [
         "place",
         "trials",
@@ -37,8 +44,10 @@ def _table(front: Front, chosen: Standing | None) -> Table:
     rows = []
     for place, standings in groups:
         for standing in standings:
-            values = [estimate(value) for value in standing.values]
+            numbers = numbers_of(front, standing, found)
+            values = [estimate(number.estimate) for number in numbers]
             said = (
+                "confirmed" if any(number.confirmed for number in numbers) else "",
                 "chosen" if standing is chosen else "",
                 "baseline" if standing.is_baseline else "baseline of its engine" if front.is_start(standing) else "",
                 f"breaks {broken_words(standing.broken, standing.of_its_time)}" if standing.broken else "",

@@ -13,9 +13,10 @@ from plotly.offline import get_plotlyjs
 from tuner.domain.front import Estimate, Front, Standing, ends_of_load
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric
-from tuner.domain.proof import Ablation, AblationKind
+from tuner.domain.proof import Ablation, AblationKind, Confirmation
 from tuner.domain.space import Objective
-from tuner.domain.values import spell
+from tuner.domain.values import counted, spell
+from tuner.export.base import Number, numbers_of
 from tuner.export.report_load import SHOWN, Curve
 
 _BLUE, _ORANGE, _GREY, _RED, _GREEN, _PURPLE = "#2563eb", "#d97706", "#9ca3af", "#dc2626", "#059669", "#7c3aed"
@@ -64,12 +65,19 @@ def _bars(values: Sequence[Estimate]) -> dict[str, Any]:
     }
 
 
-def front_figure(front: Front, chosen: Standing | None) -> str | None:
-    """Every configuration by the objectives of highest and lowest load; None without two objectives or any value."""
+def front_figure(front: Front, chosen: Standing | None, found: Confirmation | None) -> str | None:
+    """Every configuration by the objectives of highest and lowest load; None without two objectives or any value.
+
+    What took part in a confirmation is drawn with the numbers found there, as every table tells it.
+    """
     if len(front.goals) < 2 or not (front.members or front.beaten or front.infeasible):
         return None
     up, across = ends_of_load(front.goals)
-    figure = go.Figure(_edge(front, across, up))
+    told = {
+        standing.trial: numbers_of(front, standing, found)
+        for standing in (*front.members, *front.beaten, *front.infeasible)
+    }
+    figure = go.Figure(_edge(front, told, across, up))
     groups = (
         ("over a limit", [*front.infeasible], {"color": _RED, "symbol": "x", "size": 8}),
         ("beaten", [*front.beaten], {"color": _GREY, "symbol": "circle", "size": 8}),
@@ -84,8 +92,7 @@ def front_figure(front: Front, chosen: Standing | None) -> str | None:
     for name, standings, marker in groups:
         if not standings:
             continue
-        wide = [s.values[across] for s in standings]
-        high = [s.values[up] for s in standings]
+        wide, high = ([told[s.trial][index].estimate for s in standings] for index in (across, up))
         with_bars = name in ("front", "baseline")
         figure.add_trace(
             go.Scatter(
@@ -96,27 +103,29 @@ def front_figure(front: Front, chosen: Standing | None) -> str | None:
                 mode="markers",
                 marker=marker,
                 name=name,
-                text=[_hover(front, s) for s in standings],
+                text=[_hover(front, s, told[s.trial][up]) for s in standings],
                 hovertemplate="%{text}<br>%{x:.4g}, %{y:.4g}<extra></extra>",
             )
         )
-    drawn = [*front.members, *front.beaten, *front.infeasible]
-    figure.update_xaxes(title_text=_title(front.goals[across]), range=_span([s.values[across] for s in drawn]))
-    figure.update_yaxes(title_text=_title(front.goals[up]), range=_span([s.values[up] for s in drawn]))
+    wide, high = ([numbers[index].estimate for numbers in told.values()] for index in (across, up))
+    figure.update_xaxes(title_text=_title(front.goals[across]), range=_span(wide))
+    figure.update_yaxes(title_text=_title(front.goals[up]), range=_span(high))
     return _html(figure, "front", 460)
 
 
-def _edge(front: Front, across: int, up: int) -> go.Scatter:
+def _edge(front: Front, told: Mapping[int, tuple[Number, ...]], across: int, up: int) -> go.Scatter:
     """A line through the members whose centre no other member's beats; the rest are there since noise cannot tell."""
     signs = [1 if front.goals[index].maximize else -1 for index in (across, up)]
-    best, steps = -math.inf, list[Standing]()
-    for member in sorted(front.members, key=lambda s: (-signs[0] * s.values[across].center, -s.values[up].center)):
-        if signs[1] * member.values[up].center > best:
-            best = signs[1] * member.values[up].center
-            steps.append(member)
+    numbers = [told[member.trial] for member in front.members]
+    places = [(found[across].estimate.center, found[up].estimate.center) for found in numbers]
+    best, steps = -math.inf, list[tuple[float, float]]()
+    for x, y in sorted(places, key=lambda place: (-signs[0] * place[0], -place[1])):
+        if signs[1] * y > best:
+            best = signs[1] * y
+            steps.append((x, y))
     return go.Scatter(
-        x=[member.values[across].center for member in steps],
-        y=[member.values[up].center for member in steps],
+        x=[x for x, _ in steps],
+        y=[y for _, y in steps],
         mode="lines",
         line={"width": 1, "dash": "dot", "color": _BLUE},
         hoverinfo="skip",
@@ -129,11 +138,13 @@ def _title(goal: Objective) -> str:
     return f"{name}{goal.at} [{goal.metric.unit}]"
 
 
-def _hover(front: Front, standing: Standing) -> str:
+def _hover(front: Front, standing: Standing, number: Number) -> str:
+    launches = counted(number.estimate.launches, "launch")
+    made_of = f"confirmed by {launches}" if number.confirmed else launches
     if standing.is_baseline or front.baseline is None:
-        return f"trial {standing.trial}: baseline"
+        return f"trial {standing.trial}: baseline, {made_of}"
     pairs = standing.candidate.differs_from(front.baseline.candidate).items()
-    return f"trial {standing.trial}<br>" + "<br>".join(f"{name} = {spell(now)}" for name, (_, now) in pairs)
+    return f"trial {standing.trial}, {made_of}<br>" + "<br>".join(f"{name} = {spell(now)}" for name, (_, now) in pairs)
 
 
 def ablation_figure(found: Ablation) -> str | None:

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from html.parser import HTMLParser
+from typing import Any
 
 import pytest
 from support import findings as made
@@ -120,10 +121,40 @@ def test_the_front_s_line_joins_what_no_other_member_s_centre_beats() -> None:
         return Standing((trial,), candidate, (Estimate(single), Estimate(loaded)))
 
     members = (member(1, 60, 500), member(2, 90, 300), member(3, 55, 400), member(4, 80, 450))
-    figure = front_figure(Front(made.SPACE.goals, members, (), (), None), None)
-    assert figure is not None
-    line = json.JSONDecoder().raw_decode(figure[figure.index('[{"') :])[0][0]
+    figure = front_figure(Front(made.SPACE.goals, members, (), (), None), None, None)
+    line = drawn(figure)[0]
     assert (line["mode"], line["x"], line["y"]) == ("lines", [500, 450, 300], [60, 80, 90])
+
+
+def drawn(figure: str | None) -> list[dict[str, Any]]:
+    """The traces of a drawing."""
+    assert figure is not None
+    traces: list[dict[str, Any]] = json.JSONDecoder().raw_decode(figure[figure.index('[{"') :])[0]
+    return traces
+
+
+def test_what_was_confirmed_stands_in_front_table_and_drawing_with_the_confirmation_s_numbers() -> None:
+    found = made.findings()
+    assert found.confirmation is not None
+    base, winner = found.confirmation.arms
+    values = tuple(Estimate(value, value - 1, value + 1, 3) for value in (1234.5, 2345.6))
+    told = replace(found, confirmation=replace(found.confirmation, arms=(base, replace(winner, values=values))))
+    table = table_of(told, "Front")
+    (row,) = [line for line in table.splitlines() if "chosen" in line]
+    assert "| 1,234 ±1.0 | 2,346 ±1.0 |" in row
+    assert "confirmed" in row
+    assert "What is `confirmed` has the mean of the confirmation's launches alone" in table
+    report = report_of(told)
+    traces = drawn(front_figure(report.front, report.chosen, report.confirmation))
+    (chosen,) = [trace for trace in traces if trace.get("name") == "chosen"]
+    assert (chosen["x"], chosen["y"]) == ([2345.6], [1234.5])
+    assert "trial 5, confirmed by 3 launches" in chosen["text"][0]
+    others = [text for trace in traces if trace.get("name") == "beaten" for text in trace["text"]]
+    assert all("confirmed" not in text for text in others)
+
+
+def test_without_a_confirmation_the_front_s_table_tells_of_none() -> None:
+    assert "confirmed" not in table_of(replace(made.findings(), confirmation=None), "Front")
 
 
 def test_one_configuration_has_one_name_in_all_sections() -> None:
