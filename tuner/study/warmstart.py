@@ -32,7 +32,14 @@ from tuner.trial.baseline_levels import wanted_metrics
 _DOUBT = 0.03
 """Standard deviation of a gain from one study to the next where nothing differs: launch noise of both baselines."""
 
-_DOUBTS: Mapping[str, float] = {"version": 0.05, "baseline": 0.05, "workload": 0.05, "machine": 0.05, "model": 0.10}
+_DOUBTS: Mapping[str, float] = {
+    "version": 0.05,
+    "baseline": 0.05,
+    "workload": 0.05,
+    "machine": 0.05,
+    "model": 0.10,
+    "gpus": 0.10,
+}
 """What differs → the doubt that it adds; doubts add as variances do."""
 
 _TRUST = 0.9
@@ -151,6 +158,8 @@ def _obstacle(record: StudyRecord, reports: Sequence[TrialReport], prepared: Pre
         return "one of the two is simulated"
     if not set(record.space.engines) & set(new.space.engines):
         return f"it has other engines ({', '.join(record.space.engines)})"
+    if not new.simulated and bool(record.space.hardware.gpus) != bool(new.space.hardware.gpus):
+        return "one of the two uses no GPU"
     # A simulated engine's numbers come from a model, whatever the machine.
     known = not (new.simulated or prepared.elsewhere)
     changed = differences(_hardware(reports[-1]), prepared.machine.summary()) if known else {}
@@ -174,6 +183,9 @@ def _differences(
         yield "machine", "perhaps the machine: that of the new trials is not known here"
     if record.space.model != new.space.model:
         yield "model", f"model {record.space.model}"
+    gpus = record.space.hardware.gpus
+    if gpus != new.space.hardware.gpus and not new.simulated:
+        yield "gpus", f"{counted(gpus, 'GPU')} a launch"
     for engine, setup in prepared.setups.items():
         then = next((r.versions[engine] for r in reversed(reports) if engine in r.versions), None)
         if then is not None and setup.installed.version not in (None, then):

@@ -188,6 +188,32 @@ def test_a_real_study_on_another_machine_says_nothing_here(store: Store, tmp_pat
         assert bool(weigh(store.study("night"), seen, real).obstacle) == bool(expected)
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "obstacle", "differs"),
+    [
+        (0, 4, "one of the two uses no GPU", ()),
+        (2, 4, "", ("2 GPUs a launch",)),
+        (4, 4, "", ()),
+    ],
+)
+def test_gains_on_another_number_of_gpus_are_doubted_and_those_without_gpus_not_heard(
+    store: Store, tmp_path: Path, there: int, here: int, obstacle: str, differs: tuple[str, ...]
+) -> None:
+    def real(name: str, gpus: int) -> Prepared:
+        new = prepared(tmp_path, name, text=f"{SPACE}hardware: {{gpus: {gpus}}}\n")
+        return replace(new, record=replace(new.record, simulated=False))
+
+    night = Night(store, real("night", there).record)
+    night.launch(START, measured({1: 50.0, 4: 100.0}), Purpose.BASELINE)
+    new = real("new", here)
+    attempts = store.attempts("night")
+    machine = new.machine.summary()
+    seen = [replace(a, report=replace(a.report, machine=machine)) for a in attempts if a.report is not None]
+    earlier = weigh(store.study("night"), seen, new)
+    assert (earlier.obstacle, earlier.differs) == (obstacle, differs)
+    assert (earlier.doubt > 0.1) == bool(differs)
+
+
 def test_a_machine_that_is_not_known_beforehand_adds_doubt(store: Store, tmp_path: Path) -> None:
     night = Night(store, replace(prepared(tmp_path, "night").record, simulated=False))
     night.launch(START, measured({1: 50.0, 4: 100.0}), Purpose.BASELINE)
