@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Mapping
 
 import psutil
+import structlog
 
 from tuner.errors import MachineUnfit
 from tuner.execution.rayfolder import RayFolder, sweep_folders
@@ -36,6 +37,8 @@ _ENVIRONMENT = {
     "RAY_AUTH_MODE": "disabled",
     "RAY_worker_niceness": "0",
 }
+
+_log = structlog.get_logger(__name__)
 
 
 class RayConnection:
@@ -146,10 +149,10 @@ class RayConnection:
             self._folder = None
 
     def keep_logs(self) -> None:
-        """Leave the files of a Ray that was started here to the user: they hold the last words of a worker."""
+        """Leave the files of a Ray that was started here to the user for a day: they hold a worker's last words."""
         if self._folder is not None:
             self._folder.keep()
-            self._folder = None
+            _log.warning("ray_worker_died", logs=str(self._folder.path))
 
 
 def _refuse_unreachable(address: str) -> None:

@@ -14,6 +14,7 @@ import os
 import shutil
 import stat
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -23,6 +24,8 @@ from tuner.trial.scratch import has_room, temporary_folders
 
 _PREFIX = "tuner-ray-"
 _OWNER = "owner"
+_KEPT = "kept"
+_KEPT_S = 24 * 3600.0
 _LONGEST = f"/{_PREFIX}12345678/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 """As Ray names its sockets (ray/_private/node.py) under the largest process id of Linux, proc_sys_kernel(5)."""
 
@@ -33,6 +36,7 @@ class RayFolder:
 
     path: Path
     _lock: int
+    _is_kept: bool = False
 
     @classmethod
     def make(cls) -> Self:
@@ -56,19 +60,24 @@ class RayFolder:
         return cls(path, lock)
 
     def remove(self) -> None:
-        """Remove it with all that is in it; its Ray has ended."""
-        _remove(self.path)
+        """Remove it with all that is in it, unless it is kept; its Ray has ended."""
+        if not self._is_kept:
+            _remove(self.path)
         os.close(self._lock)
 
     def keep(self) -> None:
-        """Leave it to the user: nobody removes it any more."""
-        (self.path / _OWNER).unlink(missing_ok=True)
-        os.close(self._lock)
+        """Leave it to the user for a day after its Ray has ended: it holds what nobody else knows."""
+        self._is_kept = True
+        (self.path / _KEPT).touch()
 
 
 def sweep_folders() -> list[Path]:
-    """Remove the folders that dead processes of this user left; which they were."""
-    left = [path for home in _homes() for path in home.glob(f"{_PREFIX}*") if _was_left(path)]
+    """Remove the folders that dead processes of this user left, and what they kept for the user a day ago.
+
+    Returns:
+        Which they were.
+    """
+    left = [path for home in _homes() for path in home.glob(f"{_PREFIX}*") if _was_left(path) and not _is_wanted(path)]
     for path in left:
         _remove(path)
     return left
@@ -88,6 +97,14 @@ def _remove(path: Path) -> None:
 
 def _homes() -> list[Path]:
     return temporary_folders(os.environ.get("RAY_TMPDIR"), os.environ.get("TMPDIR"))
+
+
+def _is_wanted(path: Path) -> bool:
+    """Whether it was kept for the user within the last day."""
+    try:
+        return time.time() - (path / _KEPT).lstat().st_mtime < _KEPT_S
+    except OSError:
+        return False
 
 
 def _was_left(path: Path) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -55,11 +56,26 @@ def test_what_could_not_be_removed_is_removed_by_the_next_one(home: Path, monkey
     assert list(home.iterdir()) == []
 
 
-def test_what_was_kept_for_the_user_is_never_swept(home: Path) -> None:
+def test_what_was_kept_for_the_user_outlives_its_ray_for_a_day(home: Path) -> None:
+    kept = RayFolder.make()
+    (kept.path / "session").mkdir()
+    kept.keep()
+    kept.remove()
+    assert sweep_folders() == []
+    assert (kept.path / "session").is_dir()
+    a_day_ago = time.time() - 24 * 3600 - 1
+    os.utime(kept.path / "kept", (a_day_ago, a_day_ago))
+    assert sweep_folders() == [kept.path]
+    assert list(home.iterdir()) == []
+
+
+def test_what_is_kept_is_not_removed_while_its_ray_still_runs(home: Path) -> None:
     kept = RayFolder.make()
     kept.keep()
+    os.utime(kept.path / "kept", (0, 0))
     assert sweep_folders() == []
-    assert kept.path.is_dir()
+    kept.remove()
+    assert sweep_folders() == [kept.path]
 
 
 def test_a_folder_that_only_has_the_name_is_left_alone(home: Path) -> None:
