@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from tuner.domain.measurement import Metric
 from tuner.domain.space import Space
 from tuner.domain.values import counted
+from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, TunerError, UserError
 from tuner.study.given_files import refuse_unreadable
-from tuner.trial.assembly import EngineSetup, engine_setup
+from tuner.trial.assembly import EngineSetup, ModelMissing, engine_setup
 from tuner.trial.baseline_levels import wanted_metrics
 from tuner.trial.machine import MachineFacts
 
@@ -24,7 +25,7 @@ class Lacks:
     def __init__(self) -> None:
         self._found: list[TunerError] = []
 
-    def note(self, check: Callable[[], None]) -> None:
+    def note(self, check: Callable[[], object]) -> None:
         """Make a check, and keep what it says is missing."""
         try:
             check()
@@ -42,6 +43,9 @@ class Lacks:
         except (MachineUnfit, UserError) as error:
             planned = engine_setup(space, engine, elsewhere=True)
             self._found.append(error)
+            if isinstance(error, ModelMissing):
+                # That is looked for first; the engine may be missing as well.
+                self.note(lambda: find_engine(planned.definition, space.engines[engine].command))
             return planned
 
     @property

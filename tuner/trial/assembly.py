@@ -103,6 +103,8 @@ def located_model(model: str) -> str:
             return str((base / written).resolve())
     if model.startswith((".", "/", "~")):
         raise ModelMissing(
-            f"no model folder {model}", hint="give an existing folder, or a name on the Hugging Face hub"
+            f"no model folder {model}",
+            hint="give an existing folder, or a name on the Hugging Face hub; the head of a shipped space says how its "
+            "folder is made",
         )
     return model

@@ -91,7 +91,18 @@ def test_a_model_folder_that_is_not_here_is_only_a_warning_of_a_plan(tmp_path: P
         prepare_start(options)
     assert prepare_start(options, only_plan=True).warnings == (
         "cannot start on this machine: no model folder /models/nowhere",
+        "cannot start on this machine: engine sglang is not installed: no-such-program was not found",
     )
+
+
+def test_an_engine_is_named_as_missing_beside_a_model_that_is_missing_too(tmp_path: Path) -> None:
+    options = StartOptions(space(tmp_path, engine="vllm", model="/models/nowhere"))
+    with pytest.raises(UserError) as caught:
+        prepare_start(options)
+    assert [part.partition(":")[0] for part in caught.value.message.split("; ")] == [
+        "no model folder /models/nowhere",
+        "engine vllm is not installed",
+    ]
 
 
 def test_what_is_wrong_with_the_space_or_the_request_is_an_error_of_a_plan_too(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ def test_a_missing_model_folder_stops_the_study_with_what_to_do(tmp_path: Path) 
     assert isinstance(outcome, Failure)
     assert (outcome.failure_class, outcome.phase) == (FailureClass.MODEL_ACCESS, Phase.PREFLIGHT)
     assert outcome.evidence == ("no model folder /no/such/model",)
-    assert outcome.detail == "give an existing folder, or a name on the Hugging Face hub"
+    assert str(outcome.detail).startswith("give an existing folder, or a name on the Hugging Face hub")
     assert FAILURES[outcome.failure_class].action is Action.STOP
 
 
