@@ -19,6 +19,12 @@ def rogue_plan(mode: str, *arguments: str, port: int = 1, **changes: object) -> 
     return LaunchPlan(**{**settings, **changes})  # type: ignore[arg-type]
 
 
+def installed_plan(program: Path, *arguments: str, **env: str) -> LaunchPlan:
+    """A launch of a toy engine's program, whose module lies beside it."""
+    variables = {"PYTHONPATH": str(program.parent), **env}
+    return LaunchPlan("toy", (str(program), *arguments), variables, "127.0.0.1", 1)
+
+
 def born(run_dir: Path) -> list[int]:
     """Every process that the rogue server ever made."""
     return [int(path.name) for path in (run_dir / "pids").glob("*")]

@@ -14,6 +14,23 @@ from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialReport
 SPACE_TEXT = "name: tiny\nmodel: /models/tiny\nengines: {simulated: {}}\n"
 
 
+def rates_space() -> Space:
+    """Levels and rates of the same numbers; one absolute limit, one that is a share of the baseline's."""
+    return Space.model_validate(
+        {
+            "name": "toy",
+            "model": "m",
+            "engines": {"simulated": {}},
+            "workload": {"levels": [1, 5], "rates": [1, 5]},
+            "objectives": [{"level": 1}, {"metric": "ttft_p99_ms", "rate": 5}],
+            "limits": [
+                {"metric": "ttft_p99_ms", "rate": 5, "max": 500},
+                {"metric": "ttft_p99_ms", "rate": 1, "max_of_baseline": 1.5},
+            ],
+        }
+    )
+
+
 def space() -> Space:
     """A space with every kind of knob."""
     return Space.model_validate(

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.space_files import Errors, Load
 
 from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.space import Space
 from tuner.errors import SpecError
-from tuner.spec import BaselineSettings, LoadedSpace, baseline_of, load_space
-
-Load = Callable[..., LoadedSpace]
-Errors = Callable[..., list[str]]
+from tuner.spec import BaselineSettings, baseline_of, load_space
 
 KNOBS: dict[str, Any] = {
     "own": {"switch": True, "flag": "--disable-own", "inverted": True},

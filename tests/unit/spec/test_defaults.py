@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-
-from tuner.spec import LoadedSpace
-
-Load = Callable[..., LoadedSpace]
-Errors = Callable[..., list[str]]
-
-
-def knob(text: str) -> str:
-    return f"knobs:\n  a: {{{text}}}\n"
+from support.space_files import Errors, Load, knob
 
 
 @pytest.mark.parametrize(

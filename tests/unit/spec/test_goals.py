@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from jsonschema import Draft202012Validator
+from support.space_files import Errors, Load
 
-from tuner.spec import LoadedSpace, space_schema
+from tuner.spec import space_schema
 
-Load = Callable[..., LoadedSpace]
-Errors = Callable[..., list[str]]
 RATES = "workload: {levels: [1, 8], rates: [5]}\n"
 
 

@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
-
-from tuner.spec import LoadedSpace
-
-Load = Callable[..., LoadedSpace]
-Errors = Callable[..., list[str]]
+from support.space_files import Errors, Load
 
 KNOBS = """knobs:
   own: {switch: on, flag: --disable-own, inverted: on, default: on}

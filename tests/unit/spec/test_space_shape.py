@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from support.space_files import Errors, Load
 
 from tuner.errors import SpecError
-from tuner.spec import LoadedSpace, load_space
-
-Load = Callable[..., LoadedSpace]
-Errors = Callable[..., list[str]]
+from tuner.spec import load_space
 
 
 def test_words_become_values_where_values_stand(load: Load) -> None:

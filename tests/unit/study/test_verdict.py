@@ -10,24 +10,11 @@ from support import records
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, MetricAt
-from tuner.domain.space import Space
 from tuner.errors import InternalError
 from tuner.search.base import Partial, Scored
 from tuner.study.verdict import sound, verdict_of
 
-SPACE = Space.model_validate(
-    {
-        "name": "toy",
-        "model": "m",
-        "engines": {"simulated": {}},
-        "workload": {"levels": [1, 5], "rates": [1, 5]},
-        "objectives": [{"level": 1}, {"metric": "ttft_p99_ms", "rate": 5}],
-        "limits": [
-            {"metric": "ttft_p99_ms", "rate": 5, "max": 500},
-            {"metric": "ttft_p99_ms", "rate": 1, "max_of_baseline": 1.5},
-        ],
-    }
-)
+SPACE = records.rates_space()
 LEVELS = (records.level(1, 60.0), records.level(5, 250.0), records.at_rate(1, 50.0), records.at_rate(5, 450.0))
 
 

@@ -9,24 +9,11 @@ from support import records
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Measured, Metric, MetricAt
-from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Purpose
 from tuner.trial.baseline_levels import BaselineLevels, wanted_metrics
 
-SPACE = Space.model_validate(
-    {
-        "name": "toy",
-        "model": "m",
-        "engines": {"simulated": {}},
-        "workload": {"levels": [1, 5], "rates": [1, 5]},
-        "objectives": [{"level": 1}, {"metric": "ttft_p99_ms", "rate": 5}],
-        "limits": [
-            {"metric": "ttft_p99_ms", "rate": 5, "max": 500},
-            {"metric": "ttft_p99_ms", "rate": 1, "max_of_baseline": 1.5},
-        ],
-    }
-)
+SPACE = records.rates_space()
 SPEED = MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))
 ALONE = MetricAt(Metric.TTFT_P99_MS, LoadPoint(rate=1))
 LOADED = MetricAt(Metric.TTFT_P99_MS, LoadPoint(rate=5))

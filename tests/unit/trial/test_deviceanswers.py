@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.launches import eventually, has_written
+from support.launches import eventually, has_written, installed_plan
 
-from tuner.domain.launch import LaunchPlan
 from tuner.engines.definition import Warm
 from tuner.trial.process import launch
 from tuner.trial.warm import ColdError, WarmParents
@@ -116,10 +115,6 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def plan_of(program: Path, *arguments: str, **env: str) -> LaunchPlan:
-    return LaunchPlan("toy", (str(program), *arguments), {"PYTHONPATH": str(program.parent), **env}, "127.0.0.1", 1)
-
-
 def said(run_dir: Path, who: str) -> Any:
     assert eventually(has_written(run_dir, f"{who} "))
     lines = (run_dir / "server.log").read_text().splitlines()
@@ -131,13 +126,13 @@ def test_an_engine_that_looks_at_gpus_while_imported_cannot_be_forked(
 ) -> None:
     silent = WARM.model_copy(update={"answer_devices": False})
     with pytest.raises(ColdError, match="CUDA is initialised"):
-        parents.parent_for(plan_of(program), silent, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program), silent, tmp_path / "warm.log")
 
 
 def test_a_child_answers_in_parent_and_server_and_the_worker_asks_the_driver_itself(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    plan = plan_of(program)
+    plan = installed_plan(program)
     parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
     with launch(plan, tmp_path / "run", warm=parent):
         assert said(tmp_path / "run", "server") == [SEEN, SEEN, False]
@@ -149,7 +144,7 @@ def test_a_child_answers_in_parent_and_server_and_the_worker_asks_the_driver_its
 def test_workers_of_a_server_that_has_initialised_cuda_after_all_are_spawned(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    plan = plan_of(program, "greedy")
+    plan = installed_plan(program, "greedy")
     parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
     with launch(plan, tmp_path / "run", warm=parent):
         assert said(tmp_path / "run", "server")[-1]
@@ -162,7 +157,7 @@ def test_workers_of_a_server_that_has_initialised_cuda_after_all_are_spawned(
 def test_without_a_driver_nothing_is_answered_for_it(program: Path, tmp_path: Path, parents: WarmParents) -> None:
     source = program.parent / "looking.py"
     source.write_text(source.read_text().replace("AT_IMPORT = look()", "AT_IMPORT = torch.cuda.is_available()"))
-    plan = plan_of(program, NO_DRIVER="1")
+    plan = installed_plan(program, NO_DRIVER="1")
     parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
     assert parent.imported.missing == {}
     with launch(plan, tmp_path / "run", warm=parent):

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from support import toy_engine
-from support.launches import eventually, has_written
+from support.launches import eventually, has_written, installed_plan
 
 from tuner.domain.launch import LaunchPlan
 from tuner.engines.definition import Warm
@@ -38,11 +38,6 @@ def program(tmp_path: Path) -> Path:
     return script
 
 
-def plan_of(program: Path, *arguments: str, **env: str) -> LaunchPlan:
-    variables = {"PYTHONPATH": str(program.parent), **env}
-    return LaunchPlan("toy", (str(program), *arguments), variables, "127.0.0.1", 1)
-
-
 def started(plan: LaunchPlan, run_dir: Path, parents: WarmParents | None) -> ServerHandle:
     parent = None if parents is None else parents.parent_for(plan, WARM, run_dir.parent / "warm.log")
     return launch(plan, run_dir, warm=parent)
@@ -55,9 +50,9 @@ def seen(run_dir: Path) -> dict[str, Any]:
 
 
 def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path, parents: WarmParents) -> None:
-    with started(plan_of(program, TOY_TAKEN_AT_IMPORT="x"), tmp_path / "first", parents):
+    with started(installed_plan(program, TOY_TAKEN_AT_IMPORT="x"), tmp_path / "first", parents):
         assert eventually(has_written(tmp_path / "first", "ready"))
-    plan = plan_of(program, "--flag", "two words", TOY_KNOB="three", TOY_TAKEN_AT_IMPORT="x")
+    plan = installed_plan(program, "--flag", "two words", TOY_KNOB="three", TOY_TAKEN_AT_IMPORT="x")
     for name, kept in (("plain", None), ("warm", parents)):
         with started(plan, tmp_path / name, kept):
             assert eventually(has_written(tmp_path / name, "ready"))
@@ -76,7 +71,7 @@ def test_a_warm_server_sees_what_a_plain_one_sees(program: Path, tmp_path: Path,
 def test_every_fork_draws_its_own_chance(program: Path, tmp_path: Path, parents: WarmParents) -> None:
     draws = set()
     for name in ("one", "two"):
-        with started(plan_of(program), tmp_path / name, parents):
+        with started(installed_plan(program), tmp_path / name, parents):
             assert eventually(has_written(tmp_path / name, "ready"))
         draws.add((tmp_path / name / "server.log").read_text().splitlines()[0])
     assert len(draws) == 2
@@ -87,7 +82,7 @@ def test_the_collector_of_a_forked_server_walks_the_imports_as_that_of_a_plain_o
 ) -> None:
     walked = []
     for name, kept in (("plain", None), ("warm", parents)):
-        with started(plan_of(program), tmp_path / name, kept):
+        with started(installed_plan(program), tmp_path / name, kept):
             assert eventually(has_written(tmp_path / name, "ready"))
         found = re.search(r"^frozen (\d+) walked (\d+)$", (tmp_path / name / "server.log").read_text(), re.MULTILINE)
         assert found is not None
@@ -100,28 +95,28 @@ def test_the_collector_of_a_forked_server_walks_the_imports_as_that_of_a_plain_o
 def test_a_variable_that_importing_read_asks_for_a_plain_launch(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="a"), WARM, tmp_path / "warm.log")
-    parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="a", TOY_KNOB="b"), WARM, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program, TOY_READ_AT_IMPORT="a"), WARM, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program, TOY_READ_AT_IMPORT="a", TOY_KNOB="b"), WARM, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="TOY_READ_AT_IMPORT is read while the engine is imported"):
-        parents.parent_for(plan_of(program, TOY_READ_AT_IMPORT="c"), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program, TOY_READ_AT_IMPORT="c"), WARM, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="TOY_READ_AT_IMPORT"):
-        parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
 
 
 def test_a_variable_that_importing_sets_asks_for_a_plain_launch(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="TOY_WRITTEN_AT_IMPORT"):
-        parents.parent_for(plan_of(program, TOY_WRITTEN_AT_IMPORT="mine"), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program, TOY_WRITTEN_AT_IMPORT="mine"), WARM, tmp_path / "warm.log")
 
 
 def test_a_variable_whose_name_is_in_a_loaded_library_asks_for_a_plain_launch(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="MALLOC_ARENA_MAX may be read when"):
-        parents.parent_for(plan_of(program, MALLOC_ARENA_MAX="2"), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program, MALLOC_ARENA_MAX="2"), WARM, tmp_path / "warm.log")
 
 
 def test_an_engine_that_lists_every_variable_asks_for_a_plain_launch(
@@ -131,14 +126,14 @@ def test_an_engine_that_lists_every_variable_asks_for_a_plain_launch(
     engine.mkdir()
     (program.parent / "toy_engine.py").rename(engine / "real.py")
     (engine / "__init__.py").write_text("import os\nSETTINGS = dict(os.environ)\n")
-    parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="that toy_engine looks for"):
-        parents.parent_for(plan_of(program, TOY_KNOB="b"), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program, TOY_KNOB="b"), WARM, tmp_path / "warm.log")
     known = WARM.model_copy(update={"lists": {"toy_engine": "OLD_"}})
-    parents.parent_for(plan_of(program), known, tmp_path / "warm.log")
-    parents.parent_for(plan_of(program, TOY_KNOB="b"), known, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program), known, tmp_path / "warm.log")
+    parents.parent_for(installed_plan(program, TOY_KNOB="b"), known, tmp_path / "warm.log")
     with pytest.raises(ColdError, match="OLD_KNOB"):
-        parents.parent_for(plan_of(program, OLD_KNOB="b"), known, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program, OLD_KNOB="b"), known, tmp_path / "warm.log")
 
 
 def test_an_engine_that_starts_a_thread_while_imported_is_not_forked(
@@ -147,11 +142,11 @@ def test_an_engine_that_starts_a_thread_while_imported_is_not_forked(
     with (program.parent / "toy_engine.py").open("a") as source:
         source.write("\nthreading.Thread(target=time.sleep, args=(600,), name='pump', daemon=True).start()\n")
     with pytest.raises(ColdError, match="thread pump runs"):
-        parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+        parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
 
 
 def test_the_exit_code_of_a_warm_server_is_told(program: Path, tmp_path: Path, parents: WarmParents) -> None:
-    server = started(plan_of(program, "leave"), tmp_path / "run", parents)
+    server = started(installed_plan(program, "leave"), tmp_path / "run", parents)
     assert eventually(lambda: server.poll() is not None)
     assert server.poll() == 7
     assert server.close().is_clean
@@ -160,7 +155,7 @@ def test_the_exit_code_of_a_warm_server_is_told(program: Path, tmp_path: Path, p
 def test_workers_that_are_asked_to_be_spawned_are_forked_and_end_with_the_server(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    with started(plan_of(program, "worker"), tmp_path / "run", parents) as server:
+    with started(installed_plan(program, "worker"), tmp_path / "run", parents) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
         worker = worker_of(tmp_path / "run")
         assert b"spawn_main" not in Path(f"/proc/{worker}/cmdline").read_bytes()
@@ -173,7 +168,7 @@ def test_workers_that_are_asked_to_be_spawned_are_forked_and_end_with_the_server
 def test_a_worker_whose_libraries_would_miss_a_variable_is_spawned(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    with started(plan_of(program, "worker", "bound"), tmp_path / "run", parents) as server:
+    with started(installed_plan(program, "worker", "bound"), tmp_path / "run", parents) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
         worker = worker_of(tmp_path / "run")
         assert eventually(lambda: b"spawn_main" in Path(f"/proc/{worker}/cmdline").read_bytes())
@@ -190,14 +185,14 @@ def worker_of(run_dir: Path) -> int:
 def test_the_launch_id_stands_where_the_kernel_shows_the_environment(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    with started(plan_of(program), tmp_path / "run", parents) as server:
+    with started(installed_plan(program), tmp_path / "run", parents) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
         shown = Path(f"/proc/{server.pid}/environ").read_bytes().split(b"\0")
         assert f"{MARK}={server.launch_id}".encode() in shown
 
 
 def test_when_the_guard_is_killed_the_server_ends(program: Path, tmp_path: Path, parents: WarmParents) -> None:
-    server = started(plan_of(program), tmp_path / "run", parents)
+    server = started(installed_plan(program), tmp_path / "run", parents)
     assert eventually(has_written(tmp_path / "run", "ready"))
     process = identify(server.pid)
     assert process is not None
@@ -211,7 +206,7 @@ def test_when_the_guard_is_killed_the_server_ends(program: Path, tmp_path: Path,
 def test_a_server_outlives_the_process_that_it_was_forked_from(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    plan = plan_of(program)
+    plan = installed_plan(program)
     parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
     with launch(plan, tmp_path / "run", warm=parent) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
@@ -227,7 +222,7 @@ def test_a_server_outlives_the_process_that_it_was_forked_from(
 def test_host_locks_are_held_by_the_guard_and_not_by_the_server(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
-    plan = plan_of(program)
+    plan = installed_plan(program)
     parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
     with lock_gpus((73,)) as lease, launch(plan, tmp_path / "run", holds=lease.locks, warm=parent) as server:
         assert eventually(has_written(tmp_path / "run", "ready"))
@@ -242,7 +237,7 @@ def _open_files(pid: int) -> set[str]:
 
 
 def test_a_module_that_is_not_there_is_left_out(program: Path, tmp_path: Path, parents: WarmParents) -> None:
-    parent = parents.parent_for(plan_of(program), WARM, tmp_path / "warm.log")
+    parent = parents.parent_for(installed_plan(program), WARM, tmp_path / "warm.log")
     assert list(parent.imported.missing) == ["no_such_module"]
 
 
@@ -250,8 +245,8 @@ def test_what_is_for_gpus_is_imported_for_servers_on_gpus_only(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
     warm = WARM.model_copy(update={"modules_gpu": ("no_gpu_module",), "modules_cpu": ("no_cpu_module",)})
-    with_gpu = dataclasses.replace(plan_of(program), gpus=(0,))
-    for plan, missing in ((plan_of(program), "no_cpu_module"), (with_gpu, "no_gpu_module")):
+    with_gpu = dataclasses.replace(installed_plan(program), gpus=(0,))
+    for plan, missing in ((installed_plan(program), "no_cpu_module"), (with_gpu, "no_gpu_module")):
         imported = parents.parent_for(plan, warm, tmp_path / "warm.log").imported
         assert set(imported.missing) == {"no_such_module", missing}
 
@@ -266,4 +261,4 @@ def test_only_python_programs_can_be_forked(program: Path) -> None:
 
 def test_an_engine_without_a_list_of_modules_is_launched_plainly(program: Path, tmp_path: Path) -> None:
     with pytest.raises(ColdError, match="nothing is known"):
-        WarmParents().parent_for(plan_of(program), None, tmp_path / "warm.log")
+        WarmParents().parent_for(installed_plan(program), None, tmp_path / "warm.log")
