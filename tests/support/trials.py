@@ -37,6 +37,8 @@ def run(
     purpose: Purpose = Purpose.SEARCH,
     flags: Mapping[str, str] | None = None,
     reference: OutputReference | None = None,
+    gpus: tuple[int, ...] = (),
+    gpu_use: Mapping[str, Mapping[int, int]] | None = None,
     **changes: object,
 ) -> TrialReport:
     """Launch, check, measure and tear down one configuration; `changes` go into the space."""
@@ -53,5 +55,6 @@ def run(
         run_dir=str(run_dir),
         seed=1,
         reference=reference,
+        gpu_use=gpu_use or {},
     )
-    return run_trial(request, gpus=(), notify=lambda event: None, cancelled=lambda: False)
+    return run_trial(request, gpus=gpus, notify=lambda event: None, cancelled=lambda: False)

@@ -40,7 +40,12 @@ GPU_USED_BEFORE = "gpu_used_before_mib"
 """Fact of a launch: MiB in use on each of its GPUs before it began, as `12, 12`."""
 
 
+def gpu_use_before(machine: Mapping[str, str]) -> tuple[int, ...]:
+    """MiB in use before a launch on each of its GPUs, in their order; empty where the driver did not say."""
+    return tuple(int(part) for part in machine.get(GPU_USED_BEFORE, "").split(", ") if part.isdecimal())
+
+
 def gpu_memory_in_use(machine: Mapping[str, str]) -> int | None:
     """MiB in use before a launch on all of its GPUs together, or None where the driver did not say."""
-    parts = [part for part in machine.get(GPU_USED_BEFORE, "").split(", ") if part.isdecimal()]
-    return sum(map(int, parts)) if parts else None
+    each = gpu_use_before(machine)
+    return sum(each) if each else None

@@ -93,6 +93,7 @@ class TrialRequest:
         seed: for prompts; differs per attempt.
         phase_limits: kind of launch → phase → seconds, where the study has learned them; others follow the space's
             budget. Both kinds, since only the worker knows which one a launch becomes.
+        gpu_use: host → GPU → MiB that were in use there before the study's launches so far.
         reference: the baseline's answers; None before its first launch.
         warm: fork the server from a process with the engine's imports where that changes nothing (`trial/warm.py`).
         cutoffs: any of them, met after a load, ends the measurement.
@@ -109,6 +110,7 @@ class TrialRequest:
     gpus: int = 0
     seed: int = 0
     phase_limits: Mapping[LaunchKind, Mapping[Phase, float]] = field(default_factory=dict)
+    gpu_use: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     reference: OutputReference | None = None
     warm: bool = False
     cutoffs: tuple[Cutoff, ...] = ()

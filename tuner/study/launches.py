@@ -24,6 +24,7 @@ from tuner.store import Store
 from tuner.study.agenda import Agenda, Done, StudyEnd
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
 from tuner.study.forks import Forks
+from tuner.study.learned import learned_gpu_use
 from tuner.study.memory import memory_of
 from tuner.study.reference import output_reference
 from tuner.study.restating import restated
@@ -224,6 +225,7 @@ class Launches:
             # Prompts differ from launch to launch, so that no cache that survives a restart can help.
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
             phase_limits=self._means.phase_limits(self._store.attempts(name)),
+            gpu_use=learned_gpu_use(self._store.attempts(name)),
             reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
             warm=self._forks.may_make(proposal.purpose, due.attempt),
             cutoffs=self._cutoffs(proposal),

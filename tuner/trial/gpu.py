@@ -38,14 +38,14 @@ class GpuState:
 
 @dataclass(frozen=True, slots=True)
 class DirtyGpu:
-    """A GPU whose memory did not come back; nothing may be launched there until it does."""
+    """A GPU with more memory in use than without a server of ours; nothing may be launched there until it is back."""
 
     state: GpuState
     floor_mib: int
 
     def __str__(self) -> str:
         held = ", ".join(f"pid {holder.pid}" for holder in self.state.holders) or "a process the driver does not name"
-        return f"GPU {self.state.index} holds {self.state.used_mib} MiB, {self.floor_mib} MiB before the launch: {held}"
+        return f"GPU {self.state.index} holds {self.state.used_mib} MiB instead of {self.floor_mib} MiB: {held}"
 
 
 class GpuProbe(Protocol):
@@ -130,6 +130,15 @@ def memory_floor(probe: GpuProbe, indices: Sequence[int]) -> dict[int, int]:
     return {state.index: state.used_mib for state in probe.states(indices)}
 
 
+def above(probe: GpuProbe, floor: Mapping[int, int]) -> tuple[DirtyGpu, ...]:
+    """Those of some GPUs on which more memory is in use than that many MiB, beyond `SLACK_MIB`."""
+    return tuple(
+        DirtyGpu(state, floor[state.index])
+        for state in probe.states(sorted(floor))
+        if state.used_mib > floor[state.index] + SLACK_MIB
+    )
+
+
 def wait_until_clean(
     probe: GpuProbe,
     floor: Mapping[int, int],
@@ -144,11 +153,7 @@ def wait_until_clean(
     """
     deadline = clock() + timeout_s
     while True:
-        dirty = tuple(
-            DirtyGpu(state, floor[state.index])
-            for state in probe.states(sorted(floor))
-            if state.used_mib > floor[state.index] + SLACK_MIB
-        )
+        dirty = above(probe, floor)
         if not dirty or clock() >= deadline:
             return dirty
         sleep(0.25)

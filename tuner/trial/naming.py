@@ -27,6 +27,7 @@ _SEEN_FROM_OUTSIDE = {
     LaunchTrouble.FOREIGN_PORT: FailureClass.PORT_IN_USE,
     LaunchTrouble.GUARD_LOST: FailureClass.LOST_WORKER,
     LaunchTrouble.STARVED: FailureClass.HOST_STARVED,
+    LaunchTrouble.GPU_SHARED: FailureClass.GPU_BUSY,
 }
 
 

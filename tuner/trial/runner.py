@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from tuner.domain.launch import LaunchPlan
+from tuner.domain.machine import GPU_USED_BEFORE
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.output import OutputReport
@@ -38,6 +39,7 @@ from tuner.trial.judging import bad_answers, beaten, judged
 from tuner.trial.logfile import first_lines
 from tuner.trial.machine import loaded_nccl, machine_facts, model_config_hash
 from tuner.trial.naming import NO_ROOM, failure_of, never_launched, without_room
+from tuner.trial.neighbours import Strangers, wait_until_free
 from tuner.trial.output_check import ANSWERS, OutputChecker
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import LOG, LaunchRefused, ServerHandle
@@ -51,6 +53,8 @@ HOST = "127.0.0.1"
 SERVER_INFO = "server_info.json"
 _PROBE_PROMPT = "The"
 _PROBE_TIMEOUT_S = 60.0
+_GPUS_FREE_S = 1800.0
+"""So long a launch waits for others to leave its GPUs: enough for a short job, and no night is spent waiting."""
 # The server lives and answers, but not with what was asked for.
 _BAD_ANSWERS = frozenset({MeasurementTrouble.REQUESTS_FAILED, MeasurementTrouble.SHORT_OUTPUT})
 Notify = Callable[[TrialEvent], None]
@@ -140,8 +144,11 @@ def _run(
     with lock_gpus(gpus) as devices, reserve_ports(setup.port_count) as ports:
         place = Place(HOST, ports.ports[0], ports.ports[1:], gpus)
         plan = notes.plan = _plan(request, setup, place, script)
-        notes.machine |= _before_launch(plan, probe)
         trial = _Trial(request, setup, plan, notes, notify, cancelled, probe)
+        taken = trial.taken_gpus()
+        notes.machine |= _before_launch(plan, probe)
+        if taken:
+            return taken
         try:
             holds = [*devices.locks, *ports.locks]
             started = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
@@ -179,7 +186,7 @@ def _before_launch(plan: LaunchPlan, probe: NvmlProbe | None) -> dict[str, str]:
     if (digest := model_config_hash(plan.model)) is not None:
         facts["model_config"] = digest
     if probe is not None and plan.gpus:
-        facts["gpu_used_before_mib"] = ", ".join(str(state.used_mib) for state in probe.states(plan.gpus))
+        facts[GPU_USED_BEFORE] = ", ".join(str(state.used_mib) for state in probe.states(plan.gpus))
     return facts
 
 
@@ -211,10 +218,22 @@ class _Trial:
         self._notify = notify
         self._cancelled = cancelled
         self._gpus = probe
+        self._strangers = Strangers(probe, plan.gpus)
 
     def say(self, text: str) -> None:
         """Tell the coordinator where the trial is."""
         self._notify(TrialEvent(time.time(), self._notes.phase, text))
+
+    def taken_gpus(self) -> Failure | None:
+        """Wait until the GPUs are as free as before earlier launches; the failure if others stay."""
+        known = self._request.gpu_use.get(machine_facts().hostname, {})
+        usual = {gpu: known[gpu] for gpu in self._plan.gpus if gpu in known}
+        if self._gpus is None or not usual:
+            return None
+        taken = wait_until_free(self._gpus, usual, timeout_s=_GPUS_FREE_S, tell=self.say, is_cancelled=self._cancelled)
+        if self._cancelled():
+            return Failure(FailureClass.LOST_WORKER, Phase.PREFLIGHT, detail="stopped on request")
+        return Failure(FailureClass.GPU_BUSY, Phase.PREFLIGHT, tuple(map(str, taken))) if taken else None
 
     def measured(self, handle: ServerHandle) -> Outcome:
         """Wait for the first token, then measure; every way to fail becomes a Failure."""
@@ -292,6 +311,7 @@ class _Trial:
             is_fatal=is_fatal_line(self._plan.engine),
             is_compiling=is_compiling_line(self._plan.engine),
             gpus=self._gpus,
+            strangers=self._strangers,
         )
         checker = OutputChecker(
             self._request,

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
+from tuner.trial.neighbours import Strangers
 from tuner.trial.process import ServerHandle
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
 
@@ -32,6 +33,7 @@ class ServingWatch:
         is_fatal: Callable[[str], bool] | None = None,
         is_compiling: Callable[[str], bool] | None = None,
         gpus: GpuProbe | None = None,
+        strangers: Strangers | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Begin to watch.
@@ -42,6 +44,7 @@ class ServingWatch:
             is_fatal: whether a log line means that the server cannot go on.
             is_compiling: whether a log line says that something was compiled while requests waited.
             gpus: the driver's probe, for the evidence.
+            strangers: tells when others come to the GPUs.
             clock: seconds of a steady clock.
         """
         self._handle = handle
@@ -49,6 +52,7 @@ class ServingWatch:
         self._is_compiling = is_compiling
         self._compiled: list[tuple[float, float]] = []
         self._gpus = gpus
+        self._strangers = strangers
         self._clock = clock
         self._began = clock()
         self._timeout_s = timeout_s
@@ -56,7 +60,7 @@ class ServingWatch:
         self._failure: LaunchFailed | None = None
 
     def is_over(self) -> bool:
-        """Whether the server died, wrote a fatal line, or the time is up."""
+        """Whether the server died, wrote a fatal line, shares its GPUs with others, or the time is up."""
         if self._failure is None:
             self._failure = self._look()
         return self._failure is not None
@@ -114,7 +118,14 @@ class ServingWatch:
             if fatal is not None:
                 kind, line, exit_code = after_fatal_line(self._handle, fatal)
                 return LaunchFailed(kind, Phase.SERVING, line, exit_code=exit_code)
+        who = None if self._strangers is None else self._strangers.seen(self._own_pids)
+        if who is not None:
+            return LaunchFailed(LaunchTrouble.GPU_SHARED, Phase.SERVING, who)
         return None
+
+    def _own_pids(self) -> set[int]:
+        # The second look is dearer, and sees also what the guard has not met yet.
+        return {p.pid for p in self._handle.seen_processes()} | {stat.pid for stat in self._handle.members()}
 
     def _hung(self, observation: str, kind: LaunchTrouble = LaunchTrouble.HUNG) -> LaunchFailed:
         self._handle.is_hung = kind is LaunchTrouble.HUNG

@@ -32,6 +32,7 @@ class LaunchTrouble(StrEnum):
     FOREIGN_PORT = "foreign_port"
     GUARD_LOST = "guard_lost"
     STARVED = "starved"
+    GPU_SHARED = "gpu_shared"
 
 
 class LaunchFailed(Exception):

@@ -144,7 +144,7 @@ def test_a_gpu_that_does_not_come_clean_is_reported_with_its_holder(
     monkeypatch.setattr("tuner.trial.process.GPU_RETURN_S", 0.0)
     proof = launch(rogue_plan("quiet", gpus=(3,)), tmp_path, gpus=_LeakyGpu()).close()
     assert not proof.is_clean
-    assert "GPU 3 holds 1524 MiB, 500 MiB before the launch: pid 4711" in str(proof)
+    assert "GPU 3 holds 1524 MiB instead of 500 MiB: pid 4711" in str(proof)
 
 
 def test_a_launch_can_be_repeated_from_its_script(tmp_path: Path) -> None:
