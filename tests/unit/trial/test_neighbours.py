@@ -208,6 +208,7 @@ def test_what_was_always_on_a_gpu_is_no_hindrance(tmp_path: Path, monkeypatch: p
     assert isinstance(launched(Machine(5_000, run_dir=tmp_path), tmp_path, monkeypatch)[0], Measured)
 
 
+@pytest.mark.slow
 def test_numbers_measured_beside_a_stranger_are_no_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, somebody: int
 ) -> None:
