@@ -148,6 +148,12 @@ class AttemptRecord:
         outcome = None if self.report is None else self.report.outcome
         return outcome.value(at) if isinstance(outcome, Measured) else None
 
+    @property
+    def simulated(self) -> bool:
+        """Whether it measured, and the numbers are a model's."""
+        outcome = None if self.report is None else self.report.outcome
+        return isinstance(outcome, Measured) and outcome.simulated
+
     def was_launched(self, kind: LaunchKind) -> bool:
         """Whether a worker reported that its server was launched so."""
         return self.report is not None and self.report.kind is kind

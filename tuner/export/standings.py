@@ -58,7 +58,7 @@ def front_of(space: Space, attempts: Sequence[AttemptRecord]) -> Front:
             broken=_broken(space.limits, group, reference, levels),
             of_its_time=levels.limits_of_their_time,
             is_baseline=key == baseline,
-            simulated=any(_measured(a).simulated for a in group),
+            simulated=any(a.simulated for a in group),
         )
         for key, group in launches.items()
         if all(_rows(group, goal.at) for goal in space.goals)
@@ -148,7 +148,7 @@ def _broken(
             own, base = _median(group, limit.at), _median(reference, limit.at)
             excess = 1.0 if own is None else limit.violation(own, base)
         if excess > 0:
-            broken[limit.label] = excess
+            broken[limit.label] = max(excess, broken.get(limit.label, 0.0))
     return broken
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, Effect, Finding
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Purpose
@@ -288,7 +287,7 @@ class AblationPlan:
             minimal_effects=() if _same(minimal, self._winner) else results.effects_together(minimal, self._winner),
             rounds=len({a.block for a in series}),
             complete=bool(series) and isinstance(self.arms(series), Done),
-            simulated=any(_is_simulated(a) for a in series),
+            simulated=any(a.simulated for a in series),
         )
 
     def _lost_by(self, reduced: Candidate, results: SeriesResults) -> str:
@@ -368,8 +367,3 @@ def _same(a: Candidate, b: Candidate) -> bool:
 
 def _distinct(candidates: Iterable[Candidate]) -> list[Candidate]:
     return list({candidate.fingerprint: candidate for candidate in candidates}.values())
-
-
-def _is_simulated(attempt: AttemptRecord) -> bool:
-    report = attempt.report
-    return report is not None and isinstance(report.outcome, Measured) and report.outcome.simulated

@@ -27,6 +27,7 @@ from tuner.study.series import (
 )
 from tuner.study.stopping import Spent, spent_reason
 from tuner.study.summary import trial_of
+from tuner.trial.baseline_levels import BaselineLevels
 
 _LOOK_AFTER = 3
 """Rounds before the first look whether more are needed: two have too few degrees of freedom to be trusted."""
@@ -173,22 +174,22 @@ class ConfirmAgenda:
 def _best_seen(
     space: Space, attempts: Sequence[AttemptRecord], baseline: Candidate, count: int, before: int | None
 ) -> list[Candidate]:
-    """Where no model exists yet: measured candidates by the product of their objectives, best first."""
+    """Where no model exists yet: measured candidates by the product of their objectives, best first.
+
+    While the machine drifts, as they would be measured now.
+    """
+    earlier = [a for a in attempts if before is None or a.trial < before]
+    levels = BaselineLevels(space, earlier)
     worth: dict[str, tuple[float, Candidate]] = {}
-    for attempt in attempts:
-        known = before is None or attempt.trial < before
-        if not known or attempt.candidate.engine != baseline.engine or attempt.report is None:
+    for attempt in earlier:
+        if attempt.candidate.engine != baseline.engine or attempt.candidate.fingerprint == baseline.fingerprint:
             continue
-        outcome = attempt.report.outcome
-        if attempt.candidate.fingerprint == baseline.fingerprint or not isinstance(outcome, Measured):
-            continue
-        values = [outcome.value(goal.at) for goal in space.goals]
-        if all(value is not None and value > 0 for value in values):
-            logs = [
-                math.log(value) * (1 if goal.maximize else -1)
-                for value, goal in zip(values, space.goals, strict=True)
-                if value is not None
-            ]
+        values = [(goal, value) for goal in space.goals if (value := attempt.value(goal.at)) is not None and value > 0]
+        if len(values) == len(space.goals):
+            logs = (
+                math.log(levels.now(goal.at, value, attempt.started_at)) * (1 if goal.maximize else -1)
+                for goal, value in values
+            )
             worth[attempt.candidate.fingerprint] = (sum(logs), attempt.candidate)
     ordered = sorted(worth.values(), key=lambda item: -item[0])
     return [candidate for _, candidate in ordered[:count]]
@@ -209,16 +210,13 @@ def confirmation_of(
     results = SeriesResults(space, series, asked, attempts)
     reading = _Reading(space, series, results, baselines, attempts)
     arms = reading.with_yields(reading.arms())
-    simulated = any(
-        a.report is not None and isinstance(a.report.outcome, Measured) and a.report.outcome.simulated for a in series
-    )
     return Confirmation(
         arms=arms,
         rounds=len({a.block for a in series}),
         chosen=reading.choose(arms),
         engines=reading.engines(arms),
         asked=asked,
-        simulated=simulated,
+        simulated=any(a.simulated for a in series),
     )
 
 

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.failure_memory import FailureMemory, SetAside, Tried
-from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import BASELINE_PURPOSES, Purpose
 from tuner.domain.values import Value, spell
+from tuner.trial.baseline_levels import BaselineLevels
 
 
 def memory_of(attempts: Sequence[AttemptRecord]) -> FailureMemory:
@@ -36,18 +36,16 @@ def _failure(attempt: AttemptRecord) -> Failure | None:
 
 
 def second_chance(space: Space, aside: SetAside, attempts: Sequence[AttemptRecord]) -> Candidate | None:
-    """The best configuration so far (by the first objective) with the set-aside values put in.
+    """The best configuration so far (by the first objective, as it would be measured now) with those values put in.
 
     None when nothing was measured, a rule forbids the result, or the values are inactive there.
     """
-    goal = space.goals[0]
+    goal, levels = space.goals[0], BaselineLevels(space, attempts)
+    sign = 1 if goal.maximize else -1
     measured = [
-        (value if goal.maximize else -value, attempt.trial, attempt.candidate)
+        (sign * levels.now(goal.at, value, attempt.started_at), attempt.trial, attempt.candidate)
         for attempt in attempts
-        if attempt.candidate.engine == aside.engine
-        and attempt.report is not None
-        and isinstance(attempt.report.outcome, Measured)
-        and (value := attempt.report.outcome.value(goal.at)) is not None
+        if attempt.candidate.engine == aside.engine and (value := attempt.value(goal.at)) is not None
     ]
     if not measured:
         return None

@@ -40,18 +40,17 @@ def restated(space: Space, attempts: Sequence[AttemptRecord]) -> Mapping[int, Re
 def _restated(
     space: Space, attempt: AttemptRecord, outcome: Measured | MeasuredInPart, levels: BaselineLevels
 ) -> Restated:
-    then, now = levels.at(attempt.started_at), levels.at(math.inf)
     is_ruler = attempt.purpose is Purpose.SENTINEL
 
     def seen(at: MetricAt) -> float | None:
         value = outcome.value(at)
-        if value is None or at not in levels.drifting:
-            return value
         # The line runs through these launches: laid on themselves they would seem to have no noise at all.
-        return None if is_ruler else value * now[at] / then[at]
+        if value is None or (is_ruler and at in levels.drifting):
+            return None
+        return levels.now(at, value, attempt.started_at)
 
     known = isinstance(outcome, Measured) and not is_ruler
-    broken = violations(space.limits, seen, now) if known else {}
+    broken = violations(space.limits, seen, levels.at(math.inf)) if known else {}
     either = [violations(space.limits, outcome.value, baseline) for baseline in levels.around(attempt.started_at)]
     return Restated(
         values=tuple(seen(goal.at) for goal in space.goals),

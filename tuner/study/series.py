@@ -253,7 +253,7 @@ class SeriesResults:
             at = limit.at
             excess = limit.violation(own[at], base.get(at)) if at in own else 1.0
             if excess > 0:
-                broken[limit.label] = excess
+                broken[limit.label] = max(excess, broken.get(limit.label, 0.0))
         return broken
 
     def _centers(self, candidate: Candidate) -> dict[MetricAt, float]:

@@ -28,12 +28,12 @@ def violations(
         measured: what a launch measured of a metric.
         baselines: what the baseline measures, as many as it may be (`BaselineLevels.around`); the kindest counts.
     """
-    found = {}
+    found: dict[str, float] = {}
     for limit in limits:
         value = measured(limit.at)
-        found[limit.label] = (
-            1.0 if value is None else min(limit.violation(value, baseline.get(limit.at)) for baseline in baselines)
-        )
+        excess = 1.0 if value is None else min(limit.violation(value, base.get(limit.at)) for base in baselines)
+        # An absolute bound and one against the baseline have the same label: the worse of them counts.
+        found[limit.label] = max(excess, found.get(limit.label, excess))
     return found
 
 

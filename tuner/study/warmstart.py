@@ -27,7 +27,7 @@ from tuner.store import Store
 from tuner.study.options import WARM_START
 from tuner.study.preparing import Prepared
 from tuner.study.summary import baselines_of
-from tuner.trial.baseline_levels import wanted_metrics
+from tuner.trial.baseline_levels import BaselineLevels, wanted_metrics
 
 _DOUBT = 0.03
 """Standard deviation of a gain from one study to the next where nothing differs: launch noise of both baselines."""
@@ -247,12 +247,13 @@ def _hints(
                 study=record.name,
                 trial=attempt.trial,
             )
+    levels = BaselineLevels(record.space, attempts)
     for group in groups.values():
         engine = group[0].candidate.engine
         start = starts[engine]
-        at_start = _medians(space, _reference(groups, baselines[engine], attempts, start))
+        at_start = _medians(space, _reference(groups, baselines[engine], attempts, start), levels)
         mine = _here(space, group[0].candidate, start)
-        found = _medians(space, group)
+        found = _medians(space, group, levels)
         ats = [goal.at for goal in space.goals]
         ratios = tuple(found[at] / at_start[at] if at in found and at_start.get(at) else None for at in ats)
         if mine is not None and any(ratio is not None for ratio in ratios):
@@ -272,11 +273,15 @@ def _reference(
     return same or [a for a in attempts if a.candidate.fingerprint == start.fingerprint]
 
 
-def _medians(space: Space, attempts: Sequence[AttemptRecord]) -> dict[MetricAt, float]:
-    outcomes = [a.report.outcome for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
+def _medians(space: Space, attempts: Sequence[AttemptRecord], levels: BaselineLevels) -> dict[MetricAt, float]:
+    """Where the machine drifted meanwhile, of what each launch would have measured at the end."""
     medians = {}
     for at in wanted_metrics(space):
-        values = [v for outcome in outcomes if (v := outcome.value(at)) is not None and 0 < v < math.inf]
+        values = [
+            levels.now(at, value, a.started_at)
+            for a in attempts
+            if (value := a.value(at)) is not None and 0 < value < math.inf
+        ]
         if values:
             medians[at] = statistics.median(values)
     return medians

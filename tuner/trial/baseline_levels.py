@@ -120,6 +120,10 @@ class BaselineLevels:
     def _level(self, at: MetricAt, when: float) -> float:
         return self._lines[at].level(when) if at in self._lines else self._medians[at]
 
+    def now(self, at: MetricAt, value: float, when: float) -> float:
+        """What a value of that time would be now, in the metric's unit: the same share of the baseline's level."""
+        return value * self._level(at, math.inf) / self._level(at, when) if at in self._lines else value
+
     def doubt(self, at: MetricAt, when: float) -> float:
         """How far the level of a time may be off (standard deviation, as a share); 0 where nothing drifts."""
         return self._lines[at].doubt(when) if at in self._lines else 0.0

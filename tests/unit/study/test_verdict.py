@@ -12,7 +12,7 @@ from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart, Measurement, Metric, MetricAt
 from tuner.errors import InternalError
 from tuner.search.base import Partial, Scored
-from tuner.study.verdict import sound, verdict_of
+from tuner.study.verdict import sound, verdict_of, violations
 
 SPACE = records.rates_space()
 LEVELS = (records.level(1, 60.0), records.level(5, 250.0), records.at_rate(1, 50.0), records.at_rate(5, 450.0))
@@ -37,6 +37,16 @@ def test_a_level_and_a_rate_of_the_same_number_are_not_mistaken_for_each_other()
 def test_limits_at_a_rate_are_absolute_or_against_the_baseline_at_that_rate() -> None:
     broken = scored(*LEVELS).violations
     assert broken == {"ttft_p99_ms@5/s max": pytest.approx(-0.1), "ttft_p99_ms@1/s max": pytest.approx(-10 / 60)}
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_an_absolute_and_a_relative_bound_on_the_same_metric_both_must_be_kept(order: int) -> None:
+    bounds = ({"max": 50}, {"max_of_baseline": 1.5})[::order]
+    limits = [{"metric": "ttft_p99_ms", "rate": 1, **bound} for bound in bounds]
+    space = SPACE.model_validate({**SPACE.model_dump(exclude={"limits"}, exclude_defaults=True), "limits": limits})
+    measured = Measured(LEVELS, simulated=True)
+    broken = violations(space.limits, measured.value, {MetricAt(Metric.TTFT_P99_MS, LoadPoint(rate=1)): 20.0})
+    assert broken == {"ttft_p99_ms@1/s max": pytest.approx(50 / 30 - 1)}
 
 
 def test_a_launch_that_did_not_measure_an_objectives_rate_is_a_defect() -> None:
