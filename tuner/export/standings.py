@@ -140,7 +140,7 @@ def _broken(
 
     While the machine drifts, launches are compared with the baseline of their time.
     """
-    broken = {}
+    broken: dict[str, float] = {}
     for limit in limits:
         if limit.label in levels.limits_of_their_time:
             excess = _middle_excess(limit, group, levels)

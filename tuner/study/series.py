@@ -248,7 +248,7 @@ class SeriesResults:
     def broken(self, candidate: Candidate, reference: Candidate) -> dict[str, float]:
         """Limits that the launches break in the mean → by how much, as a share of the bound."""
         base, own = self._centers(reference), self._centers(candidate)
-        broken = {}
+        broken: dict[str, float] = {}
         for limit in self._space.limits:
             at = limit.at
             excess = limit.violation(own[at], base.get(at)) if at in own else 1.0
