@@ -15,6 +15,7 @@ from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from tuner.cli.bench_view import Form
+    from tuner.loadgen.target import Target
 
 
 def bench(
@@ -81,7 +82,7 @@ def bench(
     """
     from tuner.cli.bench_options import workload_of
     from tuner.cli.bench_view import bench_view, print_levels, write
-    from tuner.loadgen.ask import served_models, simulated_clock, unreachable
+    from tuner.loadgen.ask import simulated_clock
     from tuner.loadgen.target import Target
     from tuner.trial.protocol import MeasurementFailed, measure
 
@@ -111,11 +112,7 @@ def bench(
     )
     headers = _headers(api_key_env)
     target = Target.parse(url, headers)
-    name = model or next(iter(served_models(target)), None)
-    if name is None:
-        if (reason := unreachable(target)) is not None:
-            raise UserError(f"nobody answers at {url}: {reason}", hint="is the server running, and is the port right?")
-        raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
+    name = model or _served(target, url)
     clock = simulated_clock(target)
     failed: MeasurementFailed | None = None
     with bench_view() as view:
@@ -151,6 +148,17 @@ def bench(
         raise failed
     if not all(level.valid for level in found):
         raise typer.Exit(1)
+
+
+def _served(target: Target, url: str) -> str:
+    """The model that a server says it serves."""
+    from tuner.loadgen.ask import served_models, unreachable
+
+    if (name := next(iter(served_models(target)), None)) is not None:
+        return name
+    if (reason := unreachable(target)) is not None:
+        raise UserError(f"nobody answers at {url}: {reason}", hint="is the server running, and is the port right?")
+    raise UsageError(f"{url} does not say which models it serves", hint="give --model, and check the address")
 
 
 def _form(as_json: bool, as_csv: bool, as_parquet: bool, output: Path | None) -> Form | None:

@@ -165,13 +165,7 @@ def _value_text(value: Estimate | None) -> str:
 
 def _verdict(arm: ArmResult) -> str:
     said = ["baseline"] if arm.is_baseline else [f"{e.objective}: {e.finding.value}" for e in arm.effects]
-    if arm.failures:
-        said.append(f"failed in {arm.failures} of {counted(len(arm.trials), 'launch')}")
-    if arm.broken:
-        said.append(f"breaks {broken_words(arm.broken)}")
-    if arm.yields_to is not None:
-        said.append(f"no better than the simpler trial {arm.yields_to}")
-    return "; ".join(said)
+    return "; ".join((*said, *arm.objections))
 
 
 def _notes(found: Confirmation) -> str:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import Estimate
-from tuner.domain.values import Value
+from tuner.domain.front import Estimate, broken_words
+from tuner.domain.values import Value, counted
 
 
 class Finding(StrEnum):
@@ -83,6 +83,18 @@ class ArmResult:
     def holds(self) -> bool:
         """Whether it can be recommended: launched without failure, within every limit, no simpler one as good."""
         return self.launches > 0 and not self.failures and not self.broken and self.yields_to is None
+
+    @property
+    def objections(self) -> tuple[str, ...]:
+        """Why it cannot be recommended, in words; empty where nothing speaks against it."""
+        said = []
+        if self.failures:
+            said.append(f"failed in {self.failures} of {counted(len(self.trials), 'launch')}")
+        if self.broken:
+            said.append(f"breaks {broken_words(self.broken)}")
+        if self.yields_to is not None:
+            said.append(f"not better than the simpler trial {self.yields_to}")
+        return tuple(said)
 
     @property
     def gains(self) -> bool:

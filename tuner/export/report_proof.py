@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.front import Estimate, Front, Standing, broken_words
+from tuner.domain.front import Estimate, Front, Standing
 from tuner.domain.proof import Ablation, AblationRow, ArmResult, Confirmation, Effect
 from tuner.domain.values import chance, counted, readable, spell
 from tuner.export.report_facts import Figure, Table
@@ -90,14 +90,7 @@ def confirmation_parts(front: Front, found: Confirmation) -> Iterator[str | Tabl
 
 def _said(found: Confirmation, arm: ArmResult) -> str:
     """Why it was chosen, or could not be."""
-    said = ["chosen"] if arm is found.chosen else []
-    if arm.failures:
-        said.append(f"failed in {arm.failures} of {counted(len(arm.trials), 'launch')}")
-    if arm.broken:
-        said.append(f"breaks {broken_words(arm.broken)}")
-    if arm.yields_to is not None:
-        said.append(f"not better than the simpler trial {arm.yields_to}")
-    return "; ".join(said)
+    return "; ".join((*(["chosen"] if arm is found.chosen else []), *arm.objections))
 
 
 def ablation_parts(front: Front, found: Ablation) -> Iterator[str | Table | Figure]:

@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from tuner.domain.probe import ProbeReport
 from tuner.domain.study import AttemptRecord
 from tuner.errors import TunerError
 from tuner.execution.ray import RayExecutor
 from tuner.probe.priors import with_priors
+from tuner.search.base import Search
 from tuner.search.study import delete_search, open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
@@ -107,16 +109,7 @@ def run_study(
             notify=notify,
             keep_lease=lambda: store.acquire_coordinator(record.name, owner, LEASE_S),
         )
-        search = open_search(
-            record.space if probe is None else with_priors(record.space, probe),
-            storage_url=driver_url(storage_url or default_url()),
-            study_name=record.name,
-            baselines=prepared.baselines,
-            seed=record.seed,
-            sampler=record.sampler,
-            hints=hints_for(store, prepared),
-            patience=store.patiently,
-        )
+        search = _search_of(prepared, store, probe, storage_url)
         if probe is not None and not earlier:
             queue_best(search, record.space, probe, prepared.setups[probe.engine].baseline.values)
         executor = RayExecutor(gpus=prepared.gpus, parallel=options.parallel, address=options.ray_address)
@@ -138,3 +131,18 @@ def run_study(
             executor.close()
     finally:
         store.release_coordinator(record.name, owner)
+
+
+def _search_of(prepared: Prepared, store: Store, probe: ProbeReport | None, storage_url: str | None) -> Search:
+    """The study's search, made or opened again, with what a probe and earlier studies tell."""
+    record = prepared.record
+    return open_search(
+        record.space if probe is None else with_priors(record.space, probe),
+        storage_url=driver_url(storage_url or default_url()),
+        study_name=record.name,
+        baselines=prepared.baselines,
+        seed=record.seed,
+        sampler=record.sampler,
+        hints=hints_for(store, prepared),
+        patience=store.patiently,
+    )
