@@ -150,6 +150,7 @@ class StudyView:
 def watching(prepared: Prepared, launches: int | None = None, begun: int = 0) -> Iterator[tuple[StudyView, StopSwitch]]:
     """Show a study while it runs; Ctrl-C or SIGTERM once finishes the running trial, twice tears it down now.
 
+    A terminal that is closed counts as once, unless the caller ignores that (`nohup`).
     `launches` is how many are planned; None takes the budget's. `begun` of them were made before.
     """
     view, stop = StudyView(prepared, launches, begun), StopSwitch()
@@ -163,7 +164,14 @@ def watching(prepared: Prepared, launches: int | None = None, begun: int = 0) ->
         )
         view.notify(Noted(text))
 
+    def hang_up(_number: int, _frame: FrameType | None) -> None:
+        # Shell and kernel both tell it, so twice means no more than once.
+        stop.at_least(Urgency.FINISH_TRIAL)
+        view.notify(Noted("the terminal was closed: stopping after the running trial"))
+
     before = {number: signal.signal(number, press) for number in (signal.SIGINT, signal.SIGTERM)}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        before[signal.SIGHUP] = signal.signal(signal.SIGHUP, hang_up)
     try:
         if console().is_terminal:
             view.on_terminal = True

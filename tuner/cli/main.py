@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -11,8 +12,8 @@ import typer
 from tuner import __version__
 from tuner.cli import bench, dashboard, doctor, engine, export, space, study, verify
 from tuner.cli.logs import log_file
-from tuner.cli.output import console, print_error
-from tuner.errors import InternalError, SpecError, Stopped, TunerError
+from tuner.cli.output import console, forget_stdout, give_streams, print_error
+from tuner.errors import InternalError, MachineUnfit, SpecError, Stopped, TunerError
 from tuner.secrets import redact
 
 app = typer.Typer(
@@ -30,6 +31,10 @@ app.command("export")(export.export)
 app.command("verify")(verify.verify)
 app.command("dashboard")(dashboard.dashboard)
 app.command("doctor")(doctor.doctor)
+
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_SHOWN_OF_LINE = 200
 
 
 def _print_version(wanted: bool) -> None:
@@ -52,11 +57,34 @@ def _report(error: TunerError) -> int:
         for problem in error.problems:
             print_error(f"{problem}")
             if problem.source_line:
-                console().print(f"    {redact(problem.source_line)}")
-                console().print(f"    {' ' * (problem.column - 1)}^")
+                shown, column = _excerpt(redact(problem.source_line), problem.column)
+                console().print(f"    {shown}")
+                console().print(f"    {' ' * (column - 1)}^")
     else:
         print_error(error.message, error.hint)
     return error.exit_code
+
+
+def _excerpt(line: str, column: int) -> tuple[str, int]:
+    """The part of a line around a column, where the whole would fill the screen; and the column in it."""
+    start = max(0, min(column - _SHOWN_OF_LINE // 2, len(line) - _SHOWN_OF_LINE))
+    head, tail = "…" if start else "", "…" if start + _SHOWN_OF_LINE < len(line) else ""
+    return f"{head}{line[start : start + _SHOWN_OF_LINE]}{tail}", column - start + len(head)
+
+
+def _nobody_reads() -> int:
+    """The reader of our output went away (`| head`): not an error of ours."""
+    forget_stdout()
+    return 0
+
+
+def _report_crash(error: Exception) -> int:
+    _log_crash()
+    if isinstance(error, OSError) and error.errno in _NO_ROOM:
+        hint = "make room; a study goes on with `tuner study resume NAME`"
+        return _report(MachineUnfit(f"nothing more can be written: {error}", hint=hint))
+    print_error(f"internal error: {type(error).__name__}: {error}", f"the traceback is in {log_file()}")
+    return InternalError.exit_code
 
 
 def _log_crash() -> None:
@@ -74,8 +102,10 @@ def main() -> None:
     # Read when numpy is loaded. The search's matrices are small: threads wait for each other longer than they reckon,
     # on cores that servers need, and sums would be rounded differently on another number of cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    give_streams()
     try:
         code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
     except typer.TyperException as error:
         # Typer's own errors: a wrong option, a missing argument.
         message = error.format_message()
@@ -91,13 +121,13 @@ def main() -> None:
         print_error("stopped")
         code = Stopped.exit_code
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): not an error of ours.
-        sys.stderr.close()
-        code = 0
+        code = _nobody_reads()
+    except SystemExit as end:
+        # Typer calls it an error where the reader of our output went away.
+        code = _nobody_reads() if isinstance(end.__context__, BrokenPipeError) else end.code
     except Exception as error:  # noqa: BLE001 - the last resort: log it, say so in one line
-        _log_crash()
-        print_error(f"internal error: {type(error).__name__}: {error}", f"the traceback is in {log_file()}")
-        code = InternalError.exit_code
+        forget_stdout()
+        code = _report_crash(error)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from functools import cache, partial
-from typing import Any
+from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
 from rich.table import Table
@@ -19,10 +21,50 @@ _FILE_WIDTH = 160
 _Console = partial(Console, markup=False, emoji=False, highlight=False)
 
 
+class _ForPeople:
+    """Standard error, whoever reads it: a closed terminal, or a pipe whose reader ended, is no reason to fail."""
+
+    def write(self, text: str) -> int:
+        try:
+            return sys.stderr.write(text)
+        except OSError:
+            self._forget()
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            self._forget()
+
+    def _forget(self) -> None:
+        # Also what is still buffered, which would fail again when the program ends.
+        sys.stderr = _nowhere()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys.stderr, name)
+
+
 @cache
 def console() -> Console:
     """The console for people: stderr, so that stdout stays clean for data; tables are wide where no terminal is."""
-    return _Console(stderr=True, soft_wrap=True, width=None if sys.stderr.isatty() else _FILE_WIDTH)
+    width = None if sys.stderr.isatty() else _FILE_WIDTH
+    return _Console(file=cast(IO[str], _ForPeople()), soft_wrap=True, width=width)
+
+
+def forget_stdout() -> None:
+    """Nobody reads standard output any more: what it still buffers goes nowhere, instead of failing at the very end."""
+    with contextlib.suppress(OSError):  # none of the system's files: there is nothing to fail
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def give_streams() -> None:
+    """Have somewhere to write where whoever started the program closed its output, as some services do."""
+    sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    return open(os.devnull, "w", encoding="utf-8")  # noqa: PTH123 - it lasts until the program ends
 
 
 @cache

@@ -73,7 +73,7 @@ class RayConnection:
             self._folder = RayFolder.make()
         else:
             _refuse_unreachable(self._address)
-        with _own_sigterm():
+        with _signals_of_our_own():
             self._init()
 
     def _init(self) -> None:
@@ -175,14 +175,23 @@ def _refuse_unreachable(address: str) -> None:
 
 
 @contextlib.contextmanager
-def _own_sigterm() -> Iterator[None]:
-    """Keep the caller's SIGTERM handler: Ray puts its own in its place, which ends the process at once."""
-    before = signal.getsignal(signal.SIGTERM)
+def _signals_of_our_own() -> Iterator[None]:
+    """Keep the caller's SIGTERM handler: Ray puts its own in its place, which ends the process at once.
+
+    What Ray starts ignores a terminal that is closed: the kernel tells the whole process group, and the study, which is
+    told as well, could not finish its trial without Ray. A launch's guard, and so its server, takes no part in that.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {signal.SIGTERM: signal.getsignal(signal.SIGTERM)}
+    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         yield
     finally:
-        if threading.current_thread() is threading.main_thread() and before is not None:
-            signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            if handler is not None:
+                signal.signal(number, handler)
 
 
 def _name_of(process: psutil.Process) -> str:

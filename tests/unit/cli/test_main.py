@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -35,3 +36,18 @@ def test_a_group_without_a_command_answers_with_its_help(
     assert ended.value.code == 2
     assert said.startswith(f"Usage: {' '.join(words)} ")
     assert "see --help" not in said
+
+
+def test_of_a_long_line_the_part_with_the_mistake_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    space = tmp_path / "long.yaml"
+    space.write_text(
+        f"{{name: x, model: {'m' * 900}, nonsense: 1, engines: {{simulated: {{}}}}, description: {'d' * 900}}}"
+    )
+    monkeypatch.setattr("sys.argv", ["tuner", "space", "check", str(space)])
+    with pytest.raises(SystemExit):
+        main()
+    shown, mark = capsys.readouterr().err.splitlines()[1:3]
+    assert len(shown) < 250
+    assert shown[mark.index("^") :].startswith("nonsense: 1")
