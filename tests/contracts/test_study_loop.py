@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections.abc import Iterator
 from pathlib import Path
@@ -242,6 +243,33 @@ def test_sentinels_relaunch_the_baseline_between_search_trials(sqlite_url: str, 
         _, executor = world.run(speed)
     purposes = "".join(r.purpose.value[0] if r.purpose is not Purpose.SENTINEL else "S" for r in executor.requests)
     assert purposes == "bbssSssS"
+
+
+def hand_over(world: World, owner: str, *, trials: int) -> None:
+    """Let another process run the study, with a raised budget."""
+    store = world.store
+    store.release_coordinator("toy", world.owner)
+    world.owner = owner
+    record = store.study("toy")
+    budget = record.space.budget.model_copy(update={"trials": trials})
+    space = record.space.model_copy(update={"budget": budget})
+    store.change_study(dataclasses.replace(record, space=space))
+
+
+@pytest.mark.parametrize("elsewhere", ["rig:1:77:bbbb+9", "rig-2:1:77:aaaa+9"])
+def test_a_search_that_goes_on_elsewhere_or_after_a_restart_launches_the_baseline_first(
+    sqlite_url: str, tmp_path: Path, elsewhere: str
+) -> None:
+    with open_store(sqlite_url) as store:
+        space = toy_space(trials=5, sentinel_every=20, confirm_launches=0)
+        world = World(store, sqlite_url, tmp_path, space=space, owner="rig:1:42:aaaa+1")
+        world.run(speed)
+        hand_over(world, "rig:1:43:aaaa+2", trials=7)
+        _, executor = world.run(speed)
+        assert [request.purpose for request in executor.requests] == [Purpose.SEARCH] * 2, "the same machine, still up"
+        hand_over(world, elsewhere, trials=10)
+        _, executor = world.run(speed)
+    assert [request.purpose for request in executor.requests] == [Purpose.SENTINEL, Purpose.SEARCH, Purpose.SEARCH]
 
 
 def test_a_baseline_that_is_slower_than_at_first_is_told_while_the_study_runs(sqlite_url: str, tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class World:
     requests: list[TrialRequest] = field(default_factory=list)
     sampler: str = "random"
     warm: bool = False
+    owner: str = "test"
 
     def __post_init__(self) -> None:
         self.store.create_study(
@@ -90,7 +91,7 @@ class World:
                 store=self.store,
                 search=search,
                 executor=executor,
-                owner="test",
+                owner=self.owner,
                 run_root=self.root,
                 gpus=0,
                 phase_limits=lambda attempts: {},

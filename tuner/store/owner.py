@@ -39,8 +39,12 @@ def since_boot(owner: str) -> bool:
 
     Where the kernel does not tell its boot, only that it was this machine.
     """
-    mine = this_process()
-    return _place(owner) == _place(mine) and _boot(owner) == _boot(mine)
+    return same_boot(owner, this_process())
+
+
+def same_boot(one: str, other: str) -> bool:
+    """Whether two owners were processes of one machine, or container, between two starts of it; see `since_boot`."""
+    return _place(one) == _place(other) and _boot(one) == _boot(other)
 
 
 def _place(owner: str) -> str:

@@ -11,8 +11,9 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.failure_memory import FailureMemory
 from tuner.domain.outcome import Failure
 from tuner.domain.study import AttemptRecord, AttemptState, StudyRecord, StudyState
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import BASELINE_PURPOSES, Purpose
 from tuner.search.base import Infeasible, Partial, Proposal, Search, SpaceExhausted
+from tuner.store.owner import same_boot
 from tuner.study.ablate import AblateAgenda, AblationPlan
 from tuner.study.agenda import Agenda, Done, StudyEnd
 from tuner.study.confirm import ConfirmAgenda
@@ -48,6 +49,7 @@ class Coordinator:
         self._search = means.search
         self._gpus = means.gpus
         self._notify = means.notify
+        self._owner = means.owner
         self._watch = Stopwatch()
         self._launches = Launches(record, means)
 
@@ -64,6 +66,7 @@ class Coordinator:
             baselines=self._baselines,
             spent=self._spent,
             reserved=extent.launches if extent is not None else 0,
+            owner=self._owner,
             notify=self._notify,
         )
         if extent is None:
@@ -137,6 +140,7 @@ class SearchAgenda:
         baselines: engine → baseline.
         spent: what the study has used so far, launches in hand left out.
         reserved: launches of the budget that are kept for the confirmation.
+        owner: who runs the study now.
         notify: hears about candidates that were not launched.
     """
 
@@ -148,6 +152,7 @@ class SearchAgenda:
         baselines: Mapping[str, Candidate],
         spent: Callable[[list[AttemptRecord]], Spent],
         reserved: int,
+        owner: str,
         notify: Callable[[StudyEvent], None],
     ) -> None:
         self._space = record.space
@@ -155,6 +160,7 @@ class SearchAgenda:
         self._baselines = baselines
         self._spent = spent
         self._reserved = reserved
+        self._owner = owner
         self._notify = notify
         self._reckoned: tuple[int, str | None] | None = None
         self._resting: set[tuple[str, str]] = set()
@@ -274,7 +280,8 @@ class SearchAgenda:
     def _enqueue_sentinel(self, attempts: list[AttemptRecord], in_hand: tuple[Proposal, ...]) -> None:
         """Relaunch the baseline every so many search trials, so that drift of the machine shows; oftener while it does.
 
-        What is launched meanwhile is compared with the baseline of its time (docs/adr/0005), which must be known.
+        What is launched meanwhile is compared with the baseline of its time (docs/adr/0005), which must be known. So it
+        comes first where a search goes on elsewhere, or after the machine was started anew.
         """
         every = self._space.budget.sentinel_every
         if not every or any(p.purpose is Purpose.SENTINEL for p in in_hand):
@@ -284,5 +291,6 @@ class SearchAgenda:
         due = len(searched) >= every * (len(sentinels) + 1)
         if not due and sentinels and BaselineLevels(self._space, attempts).drifting:
             due = sum(trial > max(sentinels) for trial in searched) >= max(1, every // _MORE_SENTINELS)
-        if due:
+        here = {a.purpose for a in attempts if same_boot(a.lease_owner, self._owner)}
+        if due or (searched and not here & BASELINE_PURPOSES):
             self._search.enqueue(next(iter(self._baselines.values())), Purpose.SENTINEL)
