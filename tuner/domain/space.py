@@ -204,7 +204,7 @@ class Budget(BaseModel):
         gpu_hours: GPUs × hours of all launches.
         baseline_launches: how often each engine's baseline is launched at the start, for the noise floor.
         sentinel_every: search trials between two further launches of the baseline, against drift; 0 for none.
-            While the machine drifts, half as many.
+            While the machine drifts, half as many; one comes first where a search goes on elsewhere.
         confirm_launches: how often the baseline and each finalist are launched again at the end, interleaved; they
             take at most a third of `trials`, fewer finalists and launches where that does not suffice; 0 for none.
         smallest_gain: the difference that matters, as a share; a comparison that cannot tell it says so.
