@@ -30,9 +30,11 @@ import numpy as np
 from scipy.stats import beta
 
 from benchmarks.problems import protocol
+from benchmarks.problems.blame import BrokenProblem
 from benchmarks.problems.protocol import KEEP, Problem
 from benchmarks.search_methods import ABSENT, METHODS, OURS
 from benchmarks.search_paired import Figures, Study, comparison, read, save
+from tuner.search.base import SpaceExhausted
 
 WITHIN = 0.98
 CHECKPOINTS = (20, 40)
@@ -57,10 +59,12 @@ class Run:
     """One study, judged.
 
     Attributes:
-        launches_to_98: launches until the best was reached; infinite when the budget did not suffice.
+        launches_to_98: launches until the best was reached; infinite when the budget did not suffice, NaN when the
+            problem does not tell its best.
         shortfall: after each launch, the log ratio of the best first objective to the best launched one that keeps the
-            others.
-        regret: after each launch, hypervolume that the true front has and the launched candidates lack, as a share.
+            others; NaN likewise.
+        regret: after each launch, hypervolume that the true front has and the launched candidates lack, as a share;
+            NaN when the problem does not tell that of its front.
         hangs: after each launch, launches that hung.
         hang_gpu_hours: over the whole budget.
         ask_s: seconds of each ask.
@@ -69,7 +73,7 @@ class Run:
     launches_to_98: float
     shortfall: Sequence[float]
     regret: Sequence[float]
-    hangs: Sequence[int]
+    hangs: Sequence[float]
     hang_gpu_hours: float
     ask_s: Sequence[float]
 
@@ -82,19 +86,24 @@ def study(path: str, method: str, seed: int, budget: int) -> Run:
     launches = []
     for _ in range(budget):
         begin = time.process_time()
-        candidate = search.ask()
+        try:
+            candidate = search.ask()
+        except SpaceExhausted:
+            break
         took = time.process_time() - begin
-        result = problem.evaluate(candidate.values, rng)
+        result = problem.launch(candidate, rng)
         search.tell(result)
         truth = problem.true_values(candidate, result)
         launches.append(Launch(result["status"], truth, float(result["seconds"]), took))
-    return judge(problem, launches)
+    return judge(problem, launches, budget)
 
 
-def judge(problem: Problem, launches: Sequence[Launch]) -> Run:
-    """Compare what was launched with the truth."""
-    at_baseline = problem.true_values(problem.baseline, {"status": "ok"} if problem.truth else _measured(problem))
-    assert at_baseline is not None, "a problem's baseline works"
+def judge(problem: Problem, launches: Sequence[Launch], budget: int) -> Run:
+    """Compare what was launched with the truth.
+
+    A study that has launched every candidate ends before its budget; what held then holds until the end.
+    """
+    at_baseline = problem.at_baseline()
     sign = np.where(problem.maximize, 1.0, -1.0)
 
     def away(launch: Launch) -> float:
@@ -106,24 +115,24 @@ def judge(problem: Problem, launches: Sequence[Launch]) -> Run:
         )
         return float(sign[0] * np.log(problem.best_single / launch.truth[0])) if kept else math.inf
 
+    def to_the_end(values: Sequence[float]) -> list[float]:
+        return [*values, *[values[-1]] * (budget - len(values))]
+
     shortfall = np.minimum.accumulate([away(launch) for launch in launches])
     points = np.array(
         [x.truth if x.status == "ok" and x.truth else [np.nan] * len(sign) for x in launches], dtype=float
     )
     volumes = [hypervolume(sign * points[:n], sign * np.array(problem.reference)) for n in range(1, len(launches) + 1)]
     hung = [launch.status == "hang" for launch in launches]
+    reached = next((n for n, x in enumerate(shortfall, 1) if x <= -math.log(WITHIN)), math.inf)
     return Run(
-        launches_to_98=next((n for n, x in enumerate(shortfall, 1) if x <= -math.log(WITHIN)), math.inf),
-        shortfall=shortfall.tolist(),
-        regret=[1 - volume / problem.hypervolume for volume in volumes],
-        hangs=np.cumsum(hung).tolist(),
+        launches_to_98=math.nan if math.isnan(problem.best_single) else reached,
+        shortfall=to_the_end(shortfall.tolist()),
+        regret=to_the_end([1 - volume / problem.hypervolume for volume in volumes]),
+        hangs=to_the_end(np.cumsum(hung).tolist()),
         hang_gpu_hours=sum(x.seconds for x in launches if x.status == "hang") * GPUS / 3600,
         ask_s=[x.ask_s for x in launches],
     )
-
-
-def _measured(problem: Problem) -> Mapping[str, object]:
-    return problem.evaluate(problem.baseline.values, np.random.default_rng(0))
 
 
 def hypervolume(points: np.ndarray, reference: np.ndarray) -> float:
@@ -165,19 +174,24 @@ def summary(runs: Sequence[Run], budget: int, long_runs: Sequence[Run]) -> dict[
     """The figures of one method on one problem, as the last line of output gives them.
 
     Args:
-        runs: studies of `budget` launches. Of fewer than 40 nothing can be said about 40: null.
+        runs: studies of `budget` launches. Of fewer than 40 nothing can be said about 40: null, as is what the problem
+            does not tell.
         budget: their launches.
-        long_runs: studies of 100 launches or more, for the time of an ask.
+        long_runs: studies of 100 launches or more, for the time of an ask: null where the candidates did not suffice.
     """
-    median = statistics.median(run.launches_to_98 for run in runs)
-    reached = budget >= 40
+    times = [run.launches_to_98 for run in runs]
+    judged = not any(map(math.isnan, times))
+    median = statistics.median(times) if judged else math.inf
+    at_40 = budget >= 40
+    regret = _mean(run.regret[39] for run in runs) if at_40 else math.nan
+    asks = [run.ask_s[_ASK_AT - 1] for run in long_runs if len(run.ask_s) >= _ASK_AT]
     return {
         "median_launches_to_98": None if np.isinf(median) else median,
-        "reached_98": _mean(run.launches_to_98 <= budget for run in runs),
-        "single_at_40": _mean(run.launches_to_98 <= 40 for run in runs) if reached else None,
-        "hv_regret_at_40": round(_mean(run.regret[39] for run in runs), 4) if reached else None,
-        "hangs_at_40": _mean(run.hangs[39] for run in runs) if reached else None,
-        "ask_s_at_100": round(statistics.median(run.ask_s[_ASK_AT - 1] for run in long_runs), 4),
+        "reached_98": _mean(time <= budget for time in times) if judged else None,
+        "single_at_40": _mean(time <= 40 for time in times) if judged and at_40 else None,
+        "hv_regret_at_40": None if math.isnan(regret) else round(regret, 4),
+        "hangs_at_40": _mean(run.hangs[39] for run in runs) if at_40 else None,
+        "ask_s_at_100": round(statistics.median(asks), 4) if asks else None,
     }
 
 
@@ -188,22 +202,28 @@ def _mean(values: object) -> float:
 def row(method: str, runs: Sequence[Run], budget: int) -> str:
     """One line of the table for people."""
 
+    times = [run.launches_to_98 for run in runs]
+    judged = not any(map(math.isnan, times))
+
     def share(at: int) -> str:
+        if not judged:
+            return "–"
         hits = sum(run.launches_to_98 <= at for run in runs)
         low, high = share_interval(hits, len(runs))
         return f"{100 * hits / len(runs):.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
 
     def mean(values: Sequence[float], digits: int) -> str:
+        if any(map(math.isnan, values)):
+            return "–"
         low, high = mean_interval(values)
         return f"{np.mean(values):.{digits}f} [{low:.{digits}f}, {high:.{digits}f}]"
 
-    times = [run.launches_to_98 for run in runs]
     low, high = median_interval(times)
     cells = [
         method,
         share(40) if budget >= 40 else "–",
         share(budget),
-        f"{_count(statistics.median(times))} [{_count(low)}, {_count(high)}]",
+        f"{_count(statistics.median(times))} [{_count(low)}, {_count(high)}]" if judged else "–",
         *(mean([run.regret[n - 1] for run in runs], 2) for n in CHECKPOINTS if n <= budget),
         mean([run.hang_gpu_hours for run in runs], 1),
         f"{statistics.median(run.ask_s[-1] for run in runs):.2f}",
@@ -224,26 +244,44 @@ def header(budget: int) -> str:
     return "| " + " | ".join(names) + " |\n" + "|---" * len(names) + "|"
 
 
+def _count_of(text: str) -> int:
+    """A number of the command line that must be one or more."""
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is less than one")
+    return number
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--problem", action="append", help="problem file; may be repeated (default: small and full)")
-    parser.add_argument("--seeds", type=int, default=20, help="studies per method (default 20)")
+    parser.add_argument("--seeds", type=_count_of, default=20, help="studies per method (default 20)")
     parser.add_argument("--first-seed", type=int, default=0)
-    parser.add_argument("--budget", type=int, default=80, help="launches per study (default 80)")
+    parser.add_argument("--budget", type=_count_of, default=80, help="launches per study (default 80)")
     parser.add_argument("--methods", default=",".join(METHODS), help=f"of {', '.join(METHODS)}")
     parser.add_argument("--save", type=Path, metavar="FILE", help="write each study's figures to a file")
     parser.add_argument("--against", type=Path, metavar="FILE", help="compare with such a file, seed by seed")
-    parser.add_argument("--jobs", type=int, default=min(2, os.cpu_count() or 1))
+    parser.add_argument("--jobs", type=_count_of, default=min(2, os.cpu_count() or 1))
     chosen = parser.parse_args(arguments)
     methods = chosen.methods.split(",")
     if unknown := set(methods) - set(METHODS):
         parser.error(f"no such method: {', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
+    try:
+        names = {path: protocol.load(Path(path)).name for path in chosen.problem or GIVEN}
+        if len(set(names.values())) < len(names):
+            parser.error(f"problems of one name: {', '.join(names)}")
+        _side_by_side(names, methods, chosen)
+    except BrokenProblem as error:
+        raise SystemExit(str(error)) from None
+
+
+def _side_by_side(names: Mapping[str, str], methods: Sequence[str], chosen: argparse.Namespace) -> None:
+    """Run and print what was asked for; `names` are those of the problem files."""
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     figures, studies = {}, {}
     with ProcessPoolExecutor(chosen.jobs) as pool:
-        for path in chosen.problem or GIVEN:
-            name = protocol.load(Path(path)).name
+        for path, name in names.items():
             print(f"\n## {name}: {len(seeds)} studies of {chosen.budget} launches each; [95 % interval]\n")
             print(header(chosen.budget))
             for method in methods:

@@ -2,7 +2,7 @@
 
 The best value seen is the best of many lucky launches, and where an objective must keep a floor the candidates that
 seem just above it are mostly below. So each finalist is the best by the models' means, the other objectives kept with a
-margin in units of launch noise; larger margins give up some of the lead objective for certainty.
+margin; larger margins give up some of the lead objective for certainty.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from tuner.search.kernels import Array
 from tuner.search.lattice import Points
 
 MARGINS = (1.0, 2.0, 0.0)
-"""In launch noises, the most wanted first: one is safe for most candidates, none is a bet."""
+"""The most wanted first: one is safe for most candidates, none is a bet.
+
+In launch noises, or in standard deviations of the difference to the baseline where many launches together tell it
+better than one does: where launches scatter by 20 %, hardly anything is a whole launch noise above a floor, and what
+seems to be is an accident.
+"""
 
 
 def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
@@ -35,7 +40,7 @@ def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
     at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
     kept = (beliefs.keeps_limits(known) >= 0.5) & (mean > at_baseline).any(axis=1)
     chosen: list[int] = []
-    for worth in _wishes(beliefs, aims, mean):
+    for worth in _wishes(beliefs, aims, known, mean):
         allowed = np.where(kept, worth, -np.inf)
         best = int(allowed.argmax())
         if np.isfinite(allowed[best]) and best not in chosen:
@@ -43,9 +48,9 @@ def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
     return [known[i] for i in chosen[:count]]
 
 
-def _wishes(beliefs: Beliefs, aims: Aims, mean: Array) -> Iterator[Array]:
+def _wishes(beliefs: Beliefs, aims: Aims, known: Points, mean: Array) -> Iterator[Array]:
     """What makes a point wanted, one wish after the other; -inf where it does not count."""
-    lead, *others = (_at_margin(beliefs, aims, mean, margin) for margin in MARGINS)
+    lead, *others = (_at_margin(beliefs, aims, known, mean, margin) for margin in MARGINS)
     yield lead
     yield mean.sum(axis=1)
     yield from others
@@ -57,9 +62,14 @@ def _wishes(beliefs: Beliefs, aims: Aims, mean: Array) -> Iterator[Array]:
         yield np.where(np.arange(len(mean)) == index, 0.0, -np.inf)
 
 
-def _at_margin(beliefs: Beliefs, aims: Aims, mean: Array, margin: float) -> Array:
-    noise = np.array([model.launch_noise for model in beliefs.objectives])
-    floor = floors(beliefs, aims) + margin * noise
-    fit = (mean[:, 1:] >= floor[1:]).all(axis=1)
+def _at_margin(beliefs: Beliefs, aims: Aims, known: Points, mean: Array, margin: float) -> Array:
+    """Lead values of points that are better there than the baseline and keep the floors; -inf of the others."""
+    baseline = beliefs.lattice.baseline
+    floor = floors(beliefs, aims)
+    at_baseline, _ = beliefs.predict(baseline[None])
+    fit = mean[:, 0] > at_baseline[0, 0]
+    for k, model in enumerate(beliefs.objectives[1:], 1):
+        unsure = np.minimum(model.gap(known, baseline), model.launch_noise)
+        fit &= mean[:, k] >= floor[k] + margin * unsure
     worth: Array = np.where(fit, mean[:, 0], -np.inf)
     return worth

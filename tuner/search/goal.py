@@ -49,14 +49,10 @@ class Aims:
     pool: int = 1200
 
 
-def floors(beliefs: Beliefs, aims: Aims, margin: float = 0.0) -> Array:
-    """Log value that each objective must keep for the lead objective to count.
-
-    It is the kept share of the baseline's value, and for safety `margin` launch noises more.
-    """
+def floors(beliefs: Beliefs, aims: Aims) -> Array:
+    """Log value that each objective must keep for the lead objective to count: a share of the baseline's."""
     at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-    noise = np.array([model.launch_noise for model in beliefs.objectives])
-    kept: Array = at_baseline[0] + np.log(aims.keep) + margin * noise
+    kept: Array = at_baseline[0] + np.log(aims.keep)
     return kept
 
 

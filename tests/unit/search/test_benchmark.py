@@ -90,7 +90,7 @@ def test_a_study_is_told_by_what_holds_after_each_launch() -> None:
     base = (63.6, 2370.0)
     best = problem.best_single
     truths = [base, (2 * best, 100.0), None, (best / 1.1, base[1]), (best / 1.01, base[1])]
-    run = judge(problem, [Launch("hang" if truth is None else "ok", truth, 600.0, 0.1) for truth in truths])
+    run = judge(problem, [Launch("hang" if truth is None else "ok", truth, 600.0, 0.1) for truth in truths], 5)
     assert run.launches_to_98 == 5
     assert run.shortfall == pytest.approx([np.log(best / 63.6)] * 3 + [np.log(1.1), np.log(1.01)], abs=1e-3)
     assert run.regret == sorted(run.regret, reverse=True)
@@ -99,10 +99,8 @@ def test_a_study_is_told_by_what_holds_after_each_launch() -> None:
 
 def test_short_studies_say_nothing_of_40_launches() -> None:
     def run(launches: int) -> Run:
-        truths = [(63.6, 2370.0)] * launches
-        return judge(
-            protocol.load(PROBLEMS / "small.py"), [Launch("ok", t, 60.0, 0.001 * n) for n, t in enumerate(truths)]
-        )
+        told = [Launch("ok", (63.6, 2370.0), 60.0, 0.001 * n) for n in range(launches)]
+        return judge(protocol.load(PROBLEMS / "small.py"), told, launches)
 
     short = summary([run(20)], 20, [run(100)])
     assert {short[key] for key in ("single_at_40", "hv_regret_at_40", "hangs_at_40")} == {None}

@@ -74,6 +74,18 @@ def test_finalists_from_before_a_trial_stay_the_same_whatever_comes_after() -> N
     assert search.finalists(ENGINE, 3, before=last) == early
 
 
+def test_where_launches_scatter_by_a_fifth_a_slower_candidate_does_not_win_for_being_far_above_the_floor() -> None:
+    search = opened()
+    draw = random.Random(4)
+    for steps in range(1, 9):
+        alone, loaded = (60.0, 2000.0) if steps == 1 else (63.6, 2240.0) if steps < 5 else (57.0, 2700.0)
+        for fraction in (0.75, 0.8, 0.9):
+            proposal = search.propose(with_steps(steps, fraction=fraction), Purpose.CONFIRM)
+            values = alone * (1 + draw.gauss(0.0, 0.01)), loaded * (1 + draw.gauss(0.0, 0.2))
+            search.tell(proposal.trial, Scored(values, seconds=100.0))
+    assert search.finalists(ENGINE, 1)[0].values["steps"] in (2, 3, 4)
+
+
 def test_without_a_model_there_are_none() -> None:
     search = opened()
     told(search, with_steps(4))
