@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import subprocess
 import sys
@@ -80,6 +81,13 @@ def test_the_results_come_in_one_archive_with_the_study(work: Path, tmp_path: Pa
         names = archive.getnames()
     assert {"gpu-run/study.db", "gpu-run/confirm.json", "gpu-run/export-single-stream.sh"} <= set(names)
     assert {"gpu-run/runs/night/trial-0000/attempt-1/server.log"} <= set(names)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
+    with (tmp_path / "lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert run(tmp_path, "--steps", "report", exit_code=1).startswith(f"a run goes on in {tmp_path}: wait until")
+    assert not (tmp_path / "steps.jsonl").exists()
 
 
 def test_a_step_that_fails_says_why_and_makes_the_exit_code_of_the_whole(tmp_path: Path) -> None:

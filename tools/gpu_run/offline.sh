@@ -112,6 +112,11 @@ engines() { # the program folders of what is unpacked; vLLM's has no python3 tha
 
 start() {
   mkdir -p "$work"
+  # run.py holds it; asked here as well, since its output would replace that of the run that goes on.
+  if ! flock --nonblock "$work/lock" true; then
+    echo "a run goes on in $work: wait for its end first (offline.sh wait SECONDS)" >&2
+    exit 1
+  fi
   # Of an earlier run: whoever waits from now on waits for this one.
   rm -f "$work/done.json"
   PATH=$(engines)$PATH setsid --fork "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" \

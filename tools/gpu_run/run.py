@@ -11,6 +11,7 @@ stop those that do not need it, and makes the exit code of the whole 1. Standard
 from __future__ import annotations
 
 import argparse
+import fcntl
 import json
 import os
 import shutil
@@ -30,6 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DONE = "done.json"
 NAME = "name"
 STEPS = "steps.jsonl"
+LOCK = "lock"
 _PICKS = ("single-stream", "throughput")
 _LOG_LIMIT = 2_000_000
 _SERVER_START_S = 400.0
@@ -333,6 +335,13 @@ def main() -> int:
     if options.collect is not None:
         run.collect(options.collect)
         return 0
+    # Held until this process ends: two runs on the same GPUs would spoil each other's measurements.
+    held = (options.work / LOCK).open("w")
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"a run goes on in {options.work}: wait until {DONE} is there", file=sys.stderr)
+        return 1
     (options.work / DONE).unlink(missing_ok=True)
     (options.work / "pid").write_text(f"{os.getpid()}\n", encoding="utf-8")
     named.write_text(f"{options.name}\n", encoding="utf-8")
