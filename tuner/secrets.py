@@ -13,7 +13,10 @@ _NAME = re.compile(rf"(?i)(?:{_ALWAYS}|token(?:[_-]?\d+)?$)")
 _HARMLESS = re.compile(
     r"(?i)(?:allow[_-]credentials$|(?:per|new|next|first|draft|bos|eos|pad|unk|stop|mask|image)[_-]?token$)"
 )
-_URL_PASSWORD = re.compile(r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):[^\s/@]+@")
+# A password that nobody escaped may hold `/` and even `@`: up to the last `@` of the word, but no port and its path.
+_URL_PASSWORD = re.compile(
+    r"(?P<head>[A-Za-z][A-Za-z0-9+.-]*://[^\s/:@]*):(?!\d{1,5}[/?#])[^\s@]+@(?:[^\s@'\",;()<>]*@)*"
+)
 _BEARER = re.compile(r"(?i)(?P<head>\bbearer\s+)[A-Za-z0-9._~+/=-]+")
 _KNOWN = re.compile(r"\b(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{16,}|nvapi-[A-Za-z0-9_-]{16,})")
 # `NAME=value`, `name: value`, `"name": "value"`, `--name value`, the value in quotes or not.

@@ -241,6 +241,11 @@ def test_a_real_postgresql_holds_a_study_as_well(folder: Path, postgres_url: str
         (["start", "--space", "tiny.yaml", "--yes", "--ray-address", "127.0.0.1:1"], 4, "127.0.0.1:1"),
         (["resume", "nobody", "--storage", "sqlite:///new.db"], 1, "new.db"),
         (["start", "--space", "tiny.yaml", "--name", "../x", "--dry-run"], 1, "../x"),
+        (["start", "--space", "tiny.yaml", "--yes", "--ray-address", ""], 2, "the address is empty"),
+        (["start", "--space", "tiny.yaml", "--yes", "--seed", str(2**63)], 2, "--seed"),
+        (["start", "--space", "tiny.yaml", "--yes", "--gpus", "1025"], 2, "--gpus"),
+        (["start", "--space", "tiny.yaml", "--yes", "--parallel", "1000000"], 2, "--parallel"),
+        (["start", "--space", "tiny.yaml", "--yes", "--model", ""], 1, "model"),
         (["nonsense"], 2, "nonsense"),
     ],
 )  # fmt: skip

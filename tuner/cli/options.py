@@ -22,6 +22,21 @@ OtherMachineOption = Annotated[
     typer.Option("--other-machine", help="Go on although hardware, driver or engine differ from the launches so far."),
 ]
 
+
+def _address(given: str | None) -> str | None:
+    if given is not None and not given.strip():
+        raise typer.BadParameter("the address is empty; leave it out to start Ray here")
+    return given
+
+
+AddressOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        callback=_address,
+        help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here.",
+    ),
+]
 TimeoutOption = Annotated[str | None, typer.Option("--timeout", help="Stop after this long: 90s, 15m, 2h.")]
 GpuHoursOption = Annotated[
     float | None, typer.Option("--gpu-hours", help="GPUs times hours of all launches. [default: the space's]")

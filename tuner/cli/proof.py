@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.asking import YesOption, ask
 from tuner.cli.choice import CONFIRMED, resolved_pick
-from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
+from tuner.cli.options import AddressOption, JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console, print_json
 from tuner.cli.stale import stale_exports
 from tuner.errors import NothingFeasible, Stopped, StudyError, TunerError
@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from tuner.study.preparing import Prepared
 
 _NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
-_AddressOption = Annotated[
-    str | None,
-    typer.Option("--ray-address", help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here."),
-]
 _LaunchesOption = Annotated[
     int | None,
     typer.Option(
@@ -55,7 +51,7 @@ def confirm(
     ] = None,
     launches: _LaunchesOption = None,
     storage: StorageOption = None,
-    ray_address: _AddressOption = None,
+    ray_address: AddressOption = None,
     other_machine: OtherMachineOption = False,
     yes: YesOption = False,
     dry_run: _DryRunOption = False,
@@ -106,7 +102,7 @@ def ablate(
     ] = None,
     launches: _LaunchesOption = None,
     storage: StorageOption = None,
-    ray_address: _AddressOption = None,
+    ray_address: AddressOption = None,
     other_machine: OtherMachineOption = False,
     yes: YesOption = False,
     dry_run: _DryRunOption = False,

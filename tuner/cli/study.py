@@ -11,6 +11,7 @@ import typer
 from tuner.cli import insight, knobs, proof, report
 from tuner.cli.asking import YesOption, ask
 from tuner.cli.options import (
+    AddressOption,
     GpuHoursOption,
     JsonOption,
     OtherMachineOption,
@@ -21,7 +22,7 @@ from tuner.cli.options import (
     share,
 )
 from tuner.cli.output import console, out
-from tuner.domain.values import counted
+from tuner.domain.values import MAX_GPUS, MAX_INT, MAX_TRIALS, counted
 from tuner.errors import Stopped, UsageError
 
 if TYPE_CHECKING:
@@ -36,12 +37,9 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Start, watch, stop, resume and look into studies.", rich_markup_mode=None)
 
 NameArgument = Annotated[str, typer.Argument(help="Study name.", show_default=False)]
-AddressOption = Annotated[
-    str | None,
-    typer.Option("--ray-address", help="Join this Ray cluster (auto, HOST:PORT) instead of starting Ray here."),
-]
 ParallelOption = Annotated[
-    int, typer.Option("--parallel", min=1, help="Launches at a time; they share the host, so measure with 1.")
+    int,
+    typer.Option("--parallel", min=1, max=MAX_GPUS, help="Launches at a time; they share the host, so measure with 1."),
 ]
 
 WarmOption = Annotated[
@@ -67,11 +65,13 @@ def start(
     space: Annotated[str, typer.Option("--space", help="Space file, or the bare name of a shipped one.")],
     name: Annotated[str | None, typer.Option(help="Study name. [default: space name and time]")] = None,
     storage: StorageOption = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Launches in all. [default: the space's]")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=MAX_TRIALS, help="Launches in all. [default: the space's]")
+    ] = None,
     timeout: TimeoutOption = None,
     gpu_hours: GpuHoursOption = None,
     stop_below: StopBelowOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of proposals and prompts.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, max=MAX_INT, help="Seed of proposals and prompts.")] = 0,
     model: Annotated[str | None, typer.Option(help="Model path or name instead of the space's.")] = None,
     engine: Annotated[
         list[str] | None, typer.Option(help="Only this engine of the space; may be repeated. [default: all]")
@@ -85,7 +85,8 @@ def start(
     parallel: ParallelOption = 1,
     warm: WarmOption = False,
     gpus: Annotated[
-        int | None, typer.Option(min=1, help="GPUs per launch, where the space has `{gpus}`. [default: the space's]")
+        int | None,
+        typer.Option(min=1, max=MAX_GPUS, help="GPUs per launch, where the space has `{gpus}`. [default: the space's]"),
     ] = None,
     probe: Annotated[
         bool | None,
@@ -157,7 +158,9 @@ def resume(
         typer.Option("--space", help="Check that the study still has this space; take the budget from this file."),
     ] = None,
     storage: StorageOption = None,
-    trials: Annotated[int | None, typer.Option(min=1, help="Launches in all, those so far included.")] = None,
+    trials: Annotated[
+        int | None, typer.Option(min=1, max=MAX_TRIALS, help="Launches in all, those so far included.")
+    ] = None,
     timeout: TimeoutOption = None,
     gpu_hours: GpuHoursOption = None,
     stop_below: StopBelowOption = None,

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.conditions import Condition, ConditionSyntaxError, comparisons, parse_condition
-from tuner.domain.values import Value, same
+from tuner.domain.values import MAX_INT, Value, same
 
 FILE_MODEL = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 """What a user writes is frozen and refuses unknown keys."""
@@ -28,8 +28,6 @@ KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_n
 FlagName = Annotated[str, Field(pattern=r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$")]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 LOG_GRID_POINTS = 12
-MAX_INT = 2**63 - 1
-"""No engine's flag takes a larger integer."""
 MAX_GRID_POINTS = 256
 
 

@@ -17,7 +17,7 @@ from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
 from tuner.domain.output import OutputCheck
-from tuner.domain.values import Assignment, FlagValue, Scalar, Value, readable
+from tuner.domain.values import MAX_GPUS, MAX_TRIALS, Assignment, FlagValue, Scalar, Value, readable
 from tuner.domain.workload import Workload
 from tuner.domain.written import WrittenAt
 
@@ -99,7 +99,7 @@ class Hardware(BaseModel):
 
     model_config = FILE_MODEL
 
-    gpus: Annotated[int, Field(ge=0)] = 0
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
     compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     gpu_name: str | None = None
 
@@ -219,7 +219,7 @@ class Budget(BaseModel):
 
     model_config = FILE_MODEL
 
-    trials: Annotated[int, Field(gt=0)] = 40
+    trials: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 40
     baseline_launches: Annotated[int, Field(gt=0)] = 3
     sentinel_every: Annotated[int, Field(ge=0)] = 10
     confirm_launches: Annotated[int, Field(ge=0)] = 3
@@ -257,7 +257,7 @@ class Space(BaseModel):
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
     description: str = ""
-    model: str
+    model: Annotated[str, Field(min_length=1)]
     served_model: str | None = None
     hardware: Hardware = Hardware()
     engines: Annotated[Mapping[str, EngineSpace], Field(min_length=1)]

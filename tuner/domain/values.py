@@ -18,6 +18,12 @@ Assignment = Mapping[str, Value]
 
 UNSET_WORD = "unset"
 
+MAX_INT = 2**63 - 1
+"""No engine's flag takes a larger integer, and no database stores one."""
+MAX_GPUS = 1024
+"""No server runs on more."""
+MAX_TRIALS = 1_000_000
+
 
 def spell(value: Value) -> str:
     """Write a value the way a space file and a table show it: `on`, `off`, `unset`, `4`, `LL`."""

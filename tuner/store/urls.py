@@ -38,12 +38,20 @@ def parse_url(text: str) -> URL:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError) as error:
-        raise StorageError(f"no database URL: {redact(text)}", hint=_FORMS) from error
+        # Without its scheme nothing tells a password from the rest.
+        secret, at, place = redact(text).rpartition("@")
+        shown_as = f"{HIDDEN}@{place}" if at and "://" not in secret else redact(text)
+        raise StorageError(f"no database URL: {shown_as}", hint=_FORMS) from error
     driver = _DRIVERS.get(url.drivername)
     if driver is None:
         raise StorageError(f"tuner does not know the database driver {url.drivername}", hint=_FORMS)
     if driver == "sqlite" and url.database in (None, "", ":memory:"):
         raise StorageError("a SQLite database needs a file", hint=_FORMS)
+    if driver != "sqlite" and "@" in f"{url.host}{url.database}":
+        # What follows the first `@` was read as the host, and would be shown as such.
+        raise StorageError(
+            f"{redact(text)}: user or password hold an @", hint="write @ as %40, / as %2F, : as %3A, % as %25"
+        )
     return url.set(drivername=driver)
 
 

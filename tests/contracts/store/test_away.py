@@ -89,6 +89,8 @@ class TestOpening:
             ),
             ("tuner.db", "no database URL: tuner.db"),
             (f"postgresql://joe:{PASSWORD}@host:port/x", "no database URL: postgresql://joe:***@host:port/x"),
+            (f"joe:{PASSWORD}@host/x", "no database URL: ***@host/x"),
+            (f"postgresql://joe:p@{PASSWORD}@host/x", "postgresql://joe:***@host/x: user or password hold an @"),
             ("sqlite://", "a SQLite database needs a file"),
             ("sqlite:///:memory:", "a SQLite database needs a file"),
         ],

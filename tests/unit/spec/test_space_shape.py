@@ -59,6 +59,8 @@ def test_an_unknown_key_has_a_suggestion(errors: Errors) -> None:
         ("rules: [{because: x}]\n", "s.yaml:3:9 rules[0]: forbid is missing"),
         ("engines: {}\n", "engines"),
         ("hardware: {gpus: -1}\n", "s.yaml:3:18 hardware.gpus: must be greater than or equal to 0"),
+        ("hardware: {gpus: 1000000000000}\n", "s.yaml:3:18 hardware.gpus: must be less than or equal to 1024"),
+        ("budget: {trials: 1000000000000}\n", "s.yaml:3:18 budget.trials: must be less than or equal to 1000000"),
         ("hardware: {compute_capability: sm90}\n", 'must look like "12.0", in quotes'),
         ("workload: {levels: [8, 1]}\n", "levels must ascend"),
         ("objectives: [{level: 7}]\n", "s.yaml:3:22 objectives[0].level: level 7 is not among"),
