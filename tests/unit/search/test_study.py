@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric, MetricAt
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
-from tuner.domain.trial import Purpose
+from tuner.domain.trial import Cutoff, Purpose
 from tuner.errors import InternalError, StudyError, UserError
 from tuner.search.base import Infeasible, Partial, PriorObservation, Scored, SpaceExhausted, Verdict
 from tuner.search.study import Search, delete_search, open_search
@@ -51,7 +52,7 @@ def run(search: Search, launches: int) -> list[tuple[int, Candidate]]:
 
 @dataclass(frozen=True)
 class Stored:
-    """A study of 26 launches, the last proposed by the model, that was begun three times."""
+    """A study of 22 launches, the last proposed by the model, that was begun three times."""
 
     url: str
     asked: list[tuple[int, Candidate]]
@@ -60,7 +61,7 @@ class Stored:
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Stored:
     url = f"sqlite:///{tmp_path_factory.mktemp('resumed')}/study.db"
-    return Stored(url, run(opened(url), 11) + run(opened(url), 9) + run(opened(url), 6))
+    return Stored(url, run(opened(url), 8) + run(opened(url), 8) + run(opened(url), 6))
 
 
 @pytest.fixture
@@ -83,7 +84,7 @@ def test_the_baseline_is_asked_first_as_it_is() -> None:
 
 
 def test_a_resumed_study_asks_what_an_uninterrupted_one_would(resumed: Stored) -> None:
-    assert resumed.asked == run(opened(), 26)
+    assert resumed.asked == run(opened(), len(resumed.asked))
 
 
 def test_another_seed_asks_for_other_candidates() -> None:
@@ -287,18 +288,31 @@ def test_without_a_model_nothing_is_cut_short() -> None:
     assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
 
 
-def searched_until_clear(search: Search, second: float = 2000, per_step: float = 50) -> None:
-    for _ in range(26):
-        proposal = search.ask()
-        steps = float(proposal.candidate.values["steps"] or 0)
-        search.tell(proposal.trial, Scored((60 + 3 * steps, second + per_step * steps), seconds=180))
+def launched_throughout(search: Search, of: Space, verdict_for: Callable[[float], Verdict]) -> None:
+    """Launches spread over the space, as a search leaves them, without the price of asking for each.
+
+    Args:
+        verdict_for: what a launch measures with so many steps.
+    """
+    for steps, graph, fraction in itertools.product((1, 2, 4, 8), (True, False), (0.7, 0.8, 0.9)):
+        one = candidate(of, {**BASELINE, "steps": steps, "graph": graph, "fraction": fraction})
+        search.tell(search.propose(one, Purpose.CONFIRM).trial, verdict_for(steps))
+
+
+def beaten_alone_and_under_load(steps: float) -> Verdict:
+    return Scored((60 + 3 * steps, 2000 + 50 * steps), seconds=180)
+
+
+def next_cutoffs(search: Search, of: Space, loads: Sequence[LoadPoint]) -> Sequence[Cutoff]:
+    """What ends a launch of few steps early."""
+    one = candidate(of, {**BASELINE, "steps": 1, "fraction": 0.85})
+    return search.cutoffs(search.propose(one, Purpose.CONFIRM).trial, loads)
 
 
 def test_only_what_is_beaten_beyond_noise_is_cut_short() -> None:
     search = opened()
-    searched_until_clear(search)
-    search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    (cutoff,) = search.cutoffs(search.ask().trial, at_levels(1, 32, 128))
+    launched_throughout(search, SPACE, beaten_alone_and_under_load)
+    (cutoff,) = next_cutoffs(search, SPACE, at_levels(1, 32, 128))
     (bound,) = cutoff.bounds
     assert bound.at == MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))
     assert 63 < bound.value < 84
@@ -310,30 +324,28 @@ def test_what_is_beaten_at_its_levels_is_not_measured_at_its_rates() -> None:
     goals = [{"level": 1}, {"metric": "ttft_p99_ms", "rate": 5}]
     arrivals = space(KNOBS, workload={"levels": [1], "rates": [5]}, objectives=goals)
     search = opened(of=arrivals)
-    searched_until_clear(search, 400, -10)
-    search.enqueue(candidate(arrivals, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    (cutoff,) = search.cutoffs(search.ask().trial, arrivals.workload.loads)
+    launched_throughout(search, arrivals, lambda steps: Scored((60 + 3 * steps, 400 - 10 * steps), seconds=180))
+    (cutoff,) = next_cutoffs(search, arrivals, arrivals.workload.loads)
     assert [bound.at for bound in cutoff.bounds] == [MetricAt(Metric.OUTPUT_TOK_S, LoadPoint(level=1))]
 
 
 def test_a_candidate_that_may_still_win_under_load_is_measured_there() -> None:
     search = opened()
-    run(search, 26)  # here more steps are faster alone and slower under load: nothing beats everything
-    search.enqueue(candidate(SPACE, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
+    # More steps are faster alone and slower under load: nothing beats everything.
+    launched_throughout(search, SPACE, lambda steps: Scored((60 + 3 * steps, 2000 - 20 * steps), seconds=180))
+    assert not next_cutoffs(search, SPACE, at_levels(1, 128))
 
 
-@pytest.mark.slow
 def test_a_configuration_over_a_limit_beats_nothing() -> None:
     limited = space(KNOBS, limits=[{"metric": "ttft_p99_ms", "level": 128, "max": 100}])
-    search = opened(of=limited)
-    for _ in range(26):
-        proposal = search.ask()
-        steps = float(proposal.candidate.values["steps"] or 0)
+
+    def over_a_limit(steps: float) -> Verdict:
         broken = {limited.limits[0].label: 0.5 if steps > 1 else -0.5}
-        search.tell(proposal.trial, Scored((60 + 3 * steps, 2000 + 50 * steps), broken, seconds=180))
-    search.enqueue(candidate(limited, {**BASELINE, "steps": 1, "fraction": 0.9}), Purpose.SEARCH)
-    assert not search.cutoffs(search.ask().trial, at_levels(1, 128))
+        return Scored((60 + 3 * steps, 2000 + 50 * steps), broken, seconds=180)
+
+    search = opened(of=limited)
+    launched_throughout(search, limited, over_a_limit)
+    assert not next_cutoffs(search, limited, at_levels(1, 128))
 
 
 def test_results_of_an_earlier_study_lead_to_its_best_sooner() -> None:
