@@ -12,7 +12,7 @@ from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.front_plot import front_plot
 from tuner.cli.output import console, out, print_json
 from tuner.cli.stale import print_stale, stale_exports
-from tuner.cli.wording import SIMULATED, changes, goal_document, number
+from tuner.cli.wording import SIMULATED, changes, estimated, goal_document
 from tuner.domain.front import OF_ITS_TIME, PICKS, Estimate, Front, Gain, Standing
 from tuner.domain.measurement import SpreadKind
 from tuner.domain.proof import Confirmation
@@ -97,12 +97,6 @@ def front_document(
     }
 
 
-def _value(value: Estimate) -> str:
-    if value.low is None or value.high is None:
-        return number(value.center)
-    return f"{number(value.center)} ±{number(max(value.above, value.below))}"
-
-
 def _gain(gain: Gain | None) -> str:
     if gain is None:
         return ""
@@ -129,7 +123,7 @@ def front_table(record: StudyRecord, front: Front, found: Confirmation | None = 
         told = numbers_of(front, standing, found)
         cells = [_launches(told)]
         for one in told:
-            cells += [_value(one.estimate), _gain(one.gain)]
+            cells += [estimated(one.estimate), _gain(one.gain)]
         trials = ", ".join(map(str, standing.trials))
         shown = _configuration(record, front, standing)
         table.add_row(trials, *cells, shown, style="cyan" if front.is_start(standing) else "")
@@ -238,7 +232,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     for one in numbers_of(front, chosen, found):
         against = "" if one.gain is None else f", {_gain(one.gain)} against the baseline"
         alone = f" ({counted(one.estimate.launches, 'launch')} of the confirmation)" if one.confirmed else ""
-        out().print(f"  {one.goal.label}: {_value(one.estimate)} {one.goal.metric.unit}{against}{alone}")
+        out().print(f"  {one.goal.label}: {estimated(one.estimate)} {one.goal.metric.unit}{against}{alone}")
     out().print(f"script: {script}", soft_wrap=True)
     print_stale(stale_exports(store, record))
     return front

@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.cli.output import out, print_json
 from tuner.cli.planned_view import candidate_document, changes_document, planned_document, print_planned
 from tuner.cli.stale import StaleExport, print_stale
-from tuner.cli.wording import SIMULATED, changes, number
+from tuner.cli.wording import SIMULATED, changes, estimated
 from tuner.domain.front import Estimate, broken_words
 from tuner.domain.proof import Ablation, AblationKind, AblationRow, ArmResult, Confirmation, Effect, Finding
 from tuner.domain.space import Space
@@ -155,14 +155,6 @@ def _effect_text(effect: Effect) -> str:
     return f"{middle} [{_percent(effect.low)}, {_percent(effect.high)}]"
 
 
-def _value_text(value: Estimate | None) -> str:
-    if value is None:
-        return "–"
-    if value.low is None or value.high is None:
-        return number(value.center)
-    return f"{number(value.center)} ±{number(max(value.above, value.below))}"
-
-
 def _verdict(arm: ArmResult) -> str:
     said = ["baseline"] if arm.is_baseline else [f"{e.objective}: {e.finding.value}" for e in arm.effects]
     return "; ".join((*said, *arm.objections))
@@ -215,7 +207,7 @@ def print_confirmation(
     for arm in found.arms:
         cells = []
         for index, value in enumerate(arm.values):
-            cells += [_value_text(value), _effect_text(arm.effects[index]) if arm.effects else ""]
+            cells += [estimated(value), _effect_text(arm.effects[index]) if arm.effects else ""]
         style = "cyan" if arm.is_baseline else ("bold" if arm is found.chosen else "")
         launches = f"{arm.launches} ({', '.join(map(str, arm.trials))})"
         table.add_row(str(arm.trial), launches, *cells, _configuration(record.space, arm), _verdict(arm), style=style)
@@ -262,7 +254,7 @@ def print_engines(record: StudyRecord, found: Confirmation, *, as_json: bool) ->
         cells = []
         for index, value in enumerate(one.best.values):
             own = _effect_text(one.best.effects[index]) if one.best.effects else ""
-            cells += [_value_text(value), own, _effect_text(one.effects[index]) if one.effects else ""]
+            cells += [estimated(value), own, _effect_text(one.effects[index]) if one.effects else ""]
         table.add_row(one.best.candidate.engine, *cells, changes(one.best.changes))
     out().print(table)
 

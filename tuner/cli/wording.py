@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tuner.domain.front import Estimate
 from tuner.domain.measurement import LevelResult, Measurement, SpreadKind
 from tuner.domain.space import Limit, Objective
 from tuner.domain.values import Value, readable, spell
@@ -20,6 +21,21 @@ def with_spread(row: Measurement | None) -> str:
     if row.low is None or row.high is None or row.spread_kind is SpreadKind.NONE:
         return number(row.center)
     return f"{number(row.center)} ±{number((row.high - row.low) / 2)}"
+
+
+def estimated(value: Estimate | None) -> str:
+    """`90.0 ±0.3`, with the larger half of the interval; `90.0 [20.1, 402.5]` where that is more than the value itself.
+
+    The centre alone when the sample is too small for an interval, `–` when there is none.
+    """
+    if value is None:
+        return "–"
+    if value.low is None or value.high is None:
+        return number(value.center)
+    half = max(value.above, value.below)
+    if half > value.center:
+        return f"{number(value.center)} [{number(value.low)}, {number(value.high)}]"
+    return f"{number(value.center)} ±{number(half)}"
 
 
 def gain(value: float, baseline: float | None) -> str:

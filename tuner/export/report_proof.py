@@ -33,8 +33,12 @@ def percent(share: float) -> str:
 
 
 def estimate(value: Estimate) -> str:
-    """`2,320 ±12`, with the larger half of the interval; the centre alone without one."""
+    """`2,320 ±12`, with the larger half of the interval; both ends where that is more than the value; the centre alone
+    without one.
+    """
     half = max(value.below, value.above)
+    if value.low is not None and value.high is not None and half > value.center:
+        return f"{readable(value.center)} [{readable(value.low)}, {readable(value.high)}]"
     digits = f"{half:.2g}" if half < 1 else f"{half:,.1f}" if half < 1000 else readable(half)
     return f"{readable(value.center)} ±{digits}" if half else readable(value.center)
 
