@@ -12,63 +12,56 @@ Warm-up and measured requests are made by the same code. One failed or short req
 from __future__ import annotations
 
 import gzip
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
-from math import ceil
+from dataclasses import dataclass
 from pathlib import Path
 
-from tuner.domain.load import OPEN_LOOP_HEADER, LoadPoint
+from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult, Metric
 from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.loadgen.arrivals import arrival_instants, window_seconds
 from tuner.loadgen.ask import CacheCounters, cache_counters
-from tuner.loadgen.dialect import Dialect, variants
-from tuner.loadgen.job import Conversation, Job, LoadResult, Progress, TooFewConnections
-from tuner.loadgen.pool import Interrupted, LoadPool
+from tuner.loadgen.dialect import variants
+from tuner.loadgen.job import LoadResult
+from tuner.loadgen.pool import LoadPool
 from tuner.loadgen.prompts import Prompts, seeded
 from tuner.loadgen.record import RequestRecord
 from tuner.loadgen.target import Target
 from tuner.loadgen.vocabulary import Vocabulary
-from tuner.loadgen.watch import CPU_LIMIT, FAN_OUT_SHARE
 from tuner.trial.energy import Joules
 from tuner.trial.measure_events import LevelProgress, MeasurementFailed, MeasurementTrouble, Stage
 from tuner.trial.measure_failure import WRONG_LENGTH, failure_of
 from tuner.trial.measure_level import Repeat, count_errors, counted_window, differ, level_result, repeat_metrics
+from tuner.trial.measure_sender import Sender
 from tuner.trial.measure_window import decode_tok_s
 from tuner.trial.statistics import is_steady, requests_needed, robust_interval
 
 __all__ = ["LevelProgress", "MeasurementFailed", "MeasurementTrouble", "Stage", "measure"]
 
-_MIN_LIMIT_S = 5.0  # with a fast simulated clock, limits in real time never fall below what a busy machine may pause
-_OPEN_LOOP_CONNECTIONS = 64
 _ALONE = LoadPoint(level=1)
 _BAD_REQUEST = (400, 413, 422)
 
 
 @dataclass(slots=True)
 class _Measurer:
-    target: Target
+    sender: Sender
     workload: Workload
     vocabulary: Vocabulary
     prompts: Prompts
-    pool: LoadPool
     time_scale: float
     flush: Callable[[], None] | None
-    on_progress: Callable[[LevelProgress], None] | None
     on_level: Callable[[LevelResult], None] | None
-    should_abort: Callable[[], bool] | None
     raw_dir: Path | None
     keep_invalid: bool
-    energy: Joules | None
     compiled: Callable[[float, float], bool] | None
-    levels: list[LevelResult] = field(default_factory=list)
-    dialect: Dialect | None = None
-    share_per_slot: float = 0.0
     cache: CacheCounters | None = None
     is_warm: bool = True
-    joules: float | None = None  # of the last run
+
+    @property
+    def levels(self) -> list[LevelResult]:
+        """What was measured so far."""
+        return self.sender.levels
 
     # -- stages ------------------------------------------------------------------------------------------------------
 
@@ -76,8 +69,8 @@ class _Measurer:
         """Find the first way of asking that gives a full answer."""
         worst: LoadResult | None = None
         for dialect in variants(model, self.workload.api, self.vocabulary):
-            self.dialect = dialect
-            result = self._run(Stage.PROBE, _ALONE, self.prompts.conversations(1, dialect, "probe"), 1)
+            self.sender.dialect = dialect
+            result = self.sender.send(Stage.PROBE, _ALONE, 1, 1, "probe")
             first = result.records[0]
             if all(record.complete for record in result.records):
                 return list(result.records)
@@ -96,13 +89,13 @@ class _Measurer:
         times = [record.e2e_s for record in records]
         while len(times) < self.workload.warmup_requests and not is_steady(times):
             batch = min(max(1, 4 - len(times)), self.workload.warmup_requests - len(times))
-            result = self._send(Stage.WARMUP, _ALONE, batch, 1, f"warmup-{len(times)}")
+            result = self.sender.send(Stage.WARMUP, _ALONE, batch, 1, f"warmup-{len(times)}")
             self._refuse_failures(result, Stage.WARMUP, _ALONE)
             times += [record.e2e_s for record in result.records]
             records += result.records
         self.is_warm = is_steady(times)
         self._keep_raw("warmup", 1, records)
-        self.cache = cache_counters(self.target)
+        self.cache = cache_counters(self.sender.target)
 
     def measure_at(self, load: LoadPoint) -> LevelResult:
         """One load, in the way that fits it."""
@@ -120,8 +113,8 @@ class _Measurer:
         records: list[RequestRecord] = []
         batch = work.single_stream_min_requests
         while True:
-            result = self._send(Stage.LEVEL, load, batch, 1, f"c1-{len(records)}")
-            repeats.append(Repeat(result, result.wall_s, self.joules))
+            result = self.sender.send(Stage.LEVEL, load, batch, 1, f"c1-{len(records)}")
+            repeats.append(Repeat(result, result.wall_s, self.sender.joules))
             records += result.records
             self._keep_raw("c1", 1, records)
             if count_errors([result]):
@@ -142,8 +135,8 @@ class _Measurer:
         while len(repeats) < wanted:
             self._flush()
             number = len(repeats) + 1
-            result = self._send(Stage.LEVEL, load, level + counted, number, f"{load.slug}/r{number}")
-            repeats.append(Repeat(result, result.wall_s, self.joules))
+            result = self.sender.send(Stage.LEVEL, load, level + counted, number, f"{load.slug}/r{number}")
+            repeats.append(Repeat(result, result.wall_s, self.sender.joules))
             self._keep_raw(load.slug, number, result.records)
             if count_errors([result]):
                 return self._close_level(load, repeats, result)
@@ -162,8 +155,8 @@ class _Measurer:
             # Not of the launch's seed: launches shall differ by the server alone.
             random = seeded(work.seed, f"{load.slug}/{number}", "arrivals")
             due = arrival_instants(our_rate, requests, work.arrivals, random)
-            result = self._send(Stage.LEVEL, load, len(due), number, f"{load.slug}/r{number}", due)
-            repeats.append(Repeat(result, window_seconds(our_rate, requests), self.joules))
+            result = self.sender.send(Stage.LEVEL, load, len(due), number, f"{load.slug}/r{number}", due)
+            repeats.append(Repeat(result, window_seconds(our_rate, requests), self.sender.joules))
             self._keep_raw(load.slug, number, result.records)
             if count_errors([result]):
                 return self._close_level(load, repeats, result)
@@ -174,80 +167,6 @@ class _Measurer:
     def _speeds(self, load: LoadPoint, repeats: Sequence[Repeat]) -> list[float]:
         found = [repeat_metrics(load, repeat, self.workload, 1.0) for repeat in repeats]
         return [metrics[Metric.OUTPUT_TOK_S] for metrics in found if Metric.OUTPUT_TOK_S in metrics]
-
-    def _send(
-        self, stage: Stage, load: LoadPoint, requests: int, repeat: int, part: str, due: tuple[float, ...] = ()
-    ) -> LoadResult:
-        assert self.dialect is not None
-        conversations = self.prompts.conversations(requests, self.dialect, part)
-        return self._run(stage, load, conversations[: len(due)] if due else conversations, repeat, due)
-
-    def _run(
-        self,
-        stage: Stage,
-        load: LoadPoint,
-        conversations: Sequence[Conversation],
-        repeat: int,
-        due: tuple[float, ...] = (),
-    ) -> LoadResult:
-        assert self.dialect is not None
-        slots = load.level or min(_OPEN_LOOP_CONNECTIONS, len(due))
-        job = Job(
-            target=self._by_schedule if due else self.target,
-            path=self.dialect.path,
-            slots=slots,
-            conversations=tuple(conversations),
-            due_s=due,
-            stream_limit_s=self._limit(self.workload.request_timeout_s),
-            stall_limit_s=self._limit(min(self.workload.stall_timeout_s, self.workload.request_timeout_s)),
-        )
-
-        def tell(progress: Progress) -> None:
-            if self.on_progress is not None:
-                self.on_progress(
-                    LevelProgress(
-                        stage=stage,
-                        load=load,
-                        repeat=repeat,
-                        done=progress.done,
-                        total=job.requests,
-                        in_flight=progress.in_flight,
-                        pieces=progress.pieces,
-                        elapsed_s=progress.elapsed_s * self.time_scale,
-                    )
-                )
-
-        most = max(1, len(os.sched_getaffinity(0)) - 1)
-        processes = min(most, max(1, ceil(self.share_per_slot * slots / FAN_OUT_SHARE)))
-        before = self._joules_now()
-        try:
-            result = self.pool.run(job, processes=processes, on_progress=tell, should_stop=self.should_abort)
-        except ConnectionError as error:
-            raise self._unconnected(error, stage, load) from error
-        except Interrupted:
-            raise MeasurementFailed(
-                MeasurementTrouble.ABORTED, stage, "the measurement was stopped", load=load, levels=self.levels
-            ) from None
-        after = self._joules_now()
-        self.joules = None if before is None or after is None else after - before
-        self.share_per_slot = result.cpu_share * result.processes / slots
-        if result.cpu_share > CPU_LIMIT and result.processes < most and stage is Stage.LEVEL and not result.stall:
-            fresh = self.prompts.conversations(len(job.conversations), self.dialect, f"{load.slug}/again/{repeat}")
-            return self._run(stage, load, fresh[: len(due)] if due else fresh, repeat, due)
-        return result
-
-    @property
-    def _by_schedule(self) -> Target:
-        """The server, told that requests are no reactions to its answers where it cannot know by its own clock."""
-        if self.time_scale == 1:
-            return self.target
-        return replace(self.target, headers=(*self.target.headers, (OPEN_LOOP_HEADER, "1")))
-
-    def _limit(self, seconds: float) -> float:
-        return seconds if self.time_scale == 1 else max(_MIN_LIMIT_S, seconds / self.time_scale)
-
-    def _joules_now(self) -> float | None:
-        return None if self.energy is None else self.energy()
 
     def _flush(self) -> None:
         if self.flush is not None:
@@ -261,7 +180,6 @@ class _Measurer:
             file.writelines(record.to_json() + "\n" for record in records)
 
     def _close_level(self, load: LoadPoint, repeats: Sequence[Repeat], failed: LoadResult | None = None) -> LevelResult:
-        assert self.dialect is not None
         if failed is not None and (not self.keep_invalid or failed.stall):
             raise self._failure(failed, Stage.LEVEL, load)
         result = level_result(
@@ -269,7 +187,7 @@ class _Measurer:
             repeats,
             self.workload,
             time_scale=self.time_scale,
-            exact_input=self.dialect.exact_input,
+            exact_input=self.sender.exact_input,
             cache_counted=self._cache_share(),
             extra_warnings=self._noticed(load, repeats),
         )
@@ -290,7 +208,7 @@ class _Measurer:
 
     def _cache_share(self) -> float | None:
         """Share of prompt tokens that the server took from its cache since this was last asked, by its own counters."""
-        now, before = cache_counters(self.target), self.cache
+        now, before = cache_counters(self.sender.target), self.cache
         self.cache = now
         return now.share_since(before) if now and before else None
 
@@ -299,16 +217,7 @@ class _Measurer:
             raise self._failure(result, stage, load)
 
     def _failure(self, result: LoadResult, stage: Stage, load: LoadPoint) -> MeasurementFailed:
-        return failure_of(result, stage, load, self.target, self.levels)
-
-    def _unconnected(self, error: ConnectionError, stage: Stage, load: LoadPoint) -> MeasurementFailed:
-        """A server that takes some of the connections lives; one that takes none does not."""
-        where = f"the server at {self.target.authority}"
-        if isinstance(error, TooFewConnections):
-            kind, message = MeasurementTrouble.REQUESTS_FAILED, f"{where} admits fewer connections than asked: {error}"
-        else:
-            kind, message = MeasurementTrouble.DEAD_SERVER, f"{where} does not take connections: {error}"
-        return MeasurementFailed(kind, stage, message, load=load, levels=self.levels)
+        return failure_of(result, stage, load, self.sender.target, self.levels)
 
 
 def measure(
@@ -359,20 +268,27 @@ def measure(
     """
     vocabulary = Vocabulary.load(workload.tokenizer) if workload.tokenizer else Vocabulary.guess(model)
     with LoadPool() as pool:
-        measurer = _Measurer(
+        prompts = Prompts(workload, seed, vocabulary)
+        sender = Sender(
             target=Target.parse(base_url, headers),
             workload=workload,
-            vocabulary=vocabulary,
-            prompts=Prompts(workload, seed, vocabulary),
+            prompts=prompts,
             pool=pool,
             time_scale=time_scale,
-            flush=flush,
             on_progress=on_progress,
-            on_level=on_level,
             should_abort=should_abort,
+            energy=energy,
+        )
+        measurer = _Measurer(
+            sender=sender,
+            workload=workload,
+            vocabulary=vocabulary,
+            prompts=prompts,
+            time_scale=time_scale,
+            flush=flush,
+            on_level=on_level,
             raw_dir=raw_dir,
             keep_invalid=keep_invalid,
-            energy=energy,
             compiled=compiled,
         )
         measurer.warm_up(measurer.settle(model))

@@ -15,7 +15,7 @@ from tuner.domain.warnings import WarningCode
 from tuner.domain.workload import Workload
 from tuner.loadgen.job import Job, LoadResult
 from tuner.loadgen.pool import LoadPool
-from tuner.trial import protocol
+from tuner.trial import measure_sender, protocol
 from tuner.trial.protocol import measure
 
 NOBODY = "http://127.0.0.1:9"
@@ -70,7 +70,7 @@ def measured(
 
 
 def on_cores(monkeypatch: pytest.MonkeyPatch, cores: int) -> None:
-    monkeypatch.setattr(protocol.os, "sched_getaffinity", lambda _pid: set(range(cores)))  # type: ignore[attr-defined]
+    monkeypatch.setattr(measure_sender.os, "sched_getaffinity", lambda _pid: set(range(cores)))  # type: ignore[attr-defined]
 
 
 class TestWarmUp:
