@@ -8,7 +8,8 @@ from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.warnings import Caution, WarningCode
 from tuner.study.summary import baselines_of
-from tuner.trial.baseline_levels import BaselineLevels, change_of, wanted_metrics
+from tuner.trial.baseline_levels import BaselineLevels, wanted_metrics
+from tuner.trial.change import change_of, points_of
 
 
 def machine_drift(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator[Caution]:
@@ -20,8 +21,8 @@ def machine_drift(space: Space, attempts: Sequence[AttemptRecord]) -> Iterator[C
             own = [a for a in attempts if a.candidate.fingerprint == baseline.fingerprint]
             label = labels.get(at, at.label)
             whose = f"{label} ({engine})" if len(space.engines) > 1 else label
-            if (change := change_of(own, at)) is not None:
-                since = "" if change.since is None else f" from trial {change.since.trial} on"
+            if (change := change_of(points_of(own, at))) is not None:
+                since = "" if change.since is None else f" from trial {change.since} on"
                 changes.append(f"{whose}: {change.share:+.1%}{since}")
     if changes:
         follows = BaselineLevels(space, attempts).limits_of_their_time

@@ -289,7 +289,7 @@ class SearchAgenda:
         sentinels = {a.trial for a in attempts if a.purpose is Purpose.SENTINEL}
         searched = {a.trial for a in attempts if a.purpose is Purpose.SEARCH}
         due = len(searched) >= every * (len(sentinels) + 1)
-        if not due and sentinels and BaselineLevels(self._space, attempts).drifting:
+        if not due and sentinels and BaselineLevels(self._space, attempts).is_drifting:
             due = sum(trial > max(sentinels) for trial in searched) >= max(1, every // _MORE_SENTINELS)
         here = {a.purpose for a in attempts if same_boot(a.lease_owner, self._owner)}
         if due or (searched and not here & BASELINE_PURPOSES):

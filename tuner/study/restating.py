@@ -26,7 +26,7 @@ def restated(space: Space, attempts: Sequence[AttemptRecord]) -> Mapping[int, Re
     machine's, and so the same share for every configuration and engine.
     """
     levels = BaselineLevels(space, attempts)
-    if not levels.drifting:
+    if not levels.is_drifting:
         return {}
     last = {attempt.trial: attempt for attempt in attempts if attempt.state.finished}
     found = {}
@@ -45,7 +45,7 @@ def _restated(
     def seen(at: MetricAt) -> float | None:
         value = outcome.value(at)
         # The line runs through these launches: laid on themselves they would seem to have no noise at all.
-        if value is None or (is_ruler and at in levels.drifting):
+        if value is None or is_ruler:
             return None
         return levels.now(at, value, attempt.started_at)
 

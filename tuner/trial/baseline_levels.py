@@ -1,8 +1,8 @@
 """What a study's baseline measures, at any time of the study: the ruler that limits are laid on.
 
 As long as nothing shows that the machine became faster or slower, that is the median of the baseline's launches. Once
-two tests say that it did, it is the level of the time asked for, on straight lines (of logarithms) between the
-baseline's launches: what was launched on a slower machine is compared with the baseline on that machine.
+two tests say that it did, it is the level of the time asked for, on straight lines (of logarithms) between running
+medians of the baseline's launches: what was launched on a slower machine is compared with the baseline on that machine.
 """
 
 from __future__ import annotations
@@ -17,51 +17,7 @@ from tuner.domain.measurement import MetricAt
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import BASELINE_PURPOSES, Purpose
-from tuner.trial.statistics import pooled_ratio_interval
-from tuner.trial.trend import drift
-
-_FALSE_ALARM = 0.05
-_LEAST = 0.02
-"""A smaller change is of no consequence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """How a baseline changed: by which share, and from which launch on; None where it did so steadily."""
-
-    share: float
-    since: AttemptRecord | None = None
-
-
-def change_of(launches: Sequence[AttemptRecord], at: MetricAt) -> Change | None:
-    """How launches of one configuration changed in a metric, where that is beyond chance and more than 2 %.
-
-    Two tests, each with half of the chance of a false alarm: a steady trend over all of them, and a step at some moment
-    after the first ones (`Purpose.BASELINE`).
-    """
-    points = _points(launches, at)
-    trend = drift([value for _, value in points], [when for when, _ in points])
-    if trend is not None and trend.p_value <= _FALSE_ALARM / 2 and abs(trend.relative) > _LEAST:
-        return Change(trend.relative)
-    return _step(launches, at)
-
-
-def _step(launches: Sequence[AttemptRecord], at: MetricAt) -> Change | None:
-    """The clearest of the steps between all launches before a moment and all after it (Student's, Bonferroni's).
-
-    Later ones count that were launched as the first were: a warm launch may differ from a plain one.
-    """
-    positive = [a for a in launches if (value := a.value(at)) is not None and value > 0]
-    first = [a for a in positive if a.purpose is Purpose.BASELINE]
-    kinds = {a.report.kind for a in first if a.report is not None}
-    later = [a for a in positive if a not in first and a.report is not None and kinds == {a.report.kind}]
-    found: list[tuple[float, Change]] = []
-    for place, since in enumerate(later):
-        before, after = ([v for _, v in _points(group, at)] for group in ((*first, *later[:place]), later[place:]))
-        step = pooled_ratio_interval(after, before, 1 - _FALSE_ALARM / 2 / len(later))
-        if step is not None and not step.low <= 0 <= step.high and abs(step.center) > _LEAST:
-            found.append((min(abs(math.log1p(step.low)), abs(math.log1p(step.high))), Change(step.center, since)))
-    return max(found, key=lambda one: one[0])[1] if found else None
+from tuner.trial.change import change_of, points_of
 
 
 def wanted_metrics(space: Space) -> tuple[MetricAt, ...]:
@@ -81,20 +37,17 @@ class BaselineLevels:
         self._limits = space.limits
         engine = next(iter(space.engines))
         launches = [a for a in attempts if a.purpose in BASELINE_PURPOSES and a.candidate.engine == engine]
-        self._medians: dict[MetricAt, float] = {}
-        self._lines: dict[MetricAt, _Line] = {}
-        for at in wanted_metrics(space):
-            values = [value for a in launches if (value := a.value(at)) is not None]
-            if values:
-                self._medians[at] = statistics.median(values)
-            later = any(a.purpose is not Purpose.BASELINE and a.value(at) is not None for a in launches)
-            if later and change_of(launches, at) is not None:
-                self._lines[at] = _Line.through(launches, at)
+        known = {at: [value for a in launches if (value := a.value(at)) is not None] for at in wanted_metrics(space)}
+        self._medians = {at: statistics.median(values) for at, values in known.items() if values}
+        again = any(a.purpose is not Purpose.BASELINE for a in launches)
+        drifts = again and any(change_of(points_of(launches, at)) is not None for at in self._medians)
+        # It is one machine: a metric whose noise hides the change follows its own launches as well.
+        self._lines = {at: _Line.through(launches, at) for at in self._medians if drifts and min(known[at]) > 0}
 
     @property
-    def drifting(self) -> frozenset[MetricAt]:
-        """Metrics in which the machine became faster or slower."""
-        return frozenset(self._lines)
+    def is_drifting(self) -> bool:
+        """Whether the machine became faster or slower."""
+        return bool(self._lines)
 
     @property
     def limits_of_their_time(self) -> frozenset[str]:
@@ -108,14 +61,17 @@ class BaselineLevels:
         """
         return {at: self._level(at, when) for at in self._medians}
 
-    def around(self, when: float) -> tuple[Mapping[MetricAt, float], Mapping[MetricAt, float]]:
-        """The same before and after that time: at the baseline's launches next to it.
+    def around(self, when: float) -> tuple[Mapping[MetricAt, float], ...]:
+        """The levels that it may be: those next to that time, and that of a last launch that none has confirmed yet.
 
-        Where these differ nobody knows when the change came, so that a limit is broken for sure only against both.
+        Where these differ nobody knows when the change came, so that a limit is broken for sure only against all.
         """
         lines = {at: line.around(when) for at, line in self._lines.items()}
-        before, after = ({at: ends[side] for at, ends in lines.items()} for side in (0, 1))
-        return {**self._medians, **before}, {**self._medians, **after}
+        sides = max(map(len, lines.values()), default=1)
+        return tuple(
+            {**self._medians, **{at: ends[min(side, len(ends) - 1)] for at, ends in lines.items()}}
+            for side in range(sides)
+        )
 
     def _level(self, at: MetricAt, when: float) -> float:
         return self._lines[at].level(when) if at in self._lines else self._medians[at]
@@ -136,37 +92,40 @@ class _Line:
     Attributes:
         times: of its corners: the middle of the first launches, then each later one.
         logs: the level's logarithm there.
+        last: logarithm of the last launch itself.
         deviation: of the first launches' logarithms; 0 for a single one.
     """
 
     times: tuple[float, ...]
     logs: tuple[float, ...]
+    last: float
     deviation: float
 
     @classmethod
     def through(cls, launches: Sequence[AttemptRecord], at: MetricAt) -> _Line:
-        first = _points([a for a in launches if a.purpose is Purpose.BASELINE], at)
-        later = _points([a for a in launches if a.purpose is not Purpose.BASELINE], at)
-        logs = [math.log(value) for _, value in first]
-        corners = [(when, math.log(value)) for when, value in later]
+        points = points_of(launches, at)
+        first = [point for point in points if point.is_first]
+        logs = [math.log(point.value) for point in first]
+        corners = [(point.when, math.log(point.value)) for point in points if not point.is_first]
         if first:
-            corners.append((statistics.fmean(when for when, _ in first), statistics.fmean(logs)))
+            corners.append((statistics.fmean(point.when for point in first), statistics.fmean(logs)))
         times, levels = zip(*sorted(corners), strict=True)
-        return cls(times, levels, statistics.stdev(logs) if len(logs) > 1 else 0.0)
+        return cls(times, _smooth(levels), levels[-1], statistics.stdev(logs) if len(logs) > 1 else 0.0)
 
     def level(self, when: float) -> float:
         after = bisect.bisect_right(self.times, when)
         if after in (0, len(self.times)):
-            return self.around(when)[0]
+            return math.exp(self.logs[max(after - 1, 0)])
         start, end = self.times[after - 1 : after + 1]
         share = (when - start) / (end - start)
         return math.exp((1 - share) * self.logs[after - 1] + share * self.logs[after])
 
-    def around(self, when: float) -> tuple[float, float]:
-        """The levels of the corners before and after a time; at the ends, the same twice."""
+    def around(self, when: float) -> tuple[float, ...]:
+        """The levels of the corners before and after a time; next to the last corner also that launch's own."""
         after = bisect.bisect_right(self.times, when)
         last = len(self.times) - 1
-        return math.exp(self.logs[max(after - 1, 0)]), math.exp(self.logs[min(after, last)])
+        own = [self.last] if after >= last else []
+        return tuple(map(math.exp, (self.logs[max(after - 1, 0)], self.logs[min(after, last)], *own)))
 
     def doubt(self, when: float) -> float:
         """A launch's own noise, and between two corners that of a step which may have come at any time between them.
@@ -181,7 +140,14 @@ class _Line:
         return math.hypot(self.deviation, step / math.sqrt(12))
 
 
-def _points(launches: Iterable[AttemptRecord], at: MetricAt) -> list[tuple[float, float]]:
-    """Time and result of each launch that has one."""
-    found = [(a.started_at, a.value(at)) for a in launches]
-    return [(when, value) for when, value in found if value is not None and value > 0]
+def _smooth(values: Sequence[float]) -> tuple[float, ...]:
+    """Running medians of three, the first value as it is: a single odd one moves nothing, steps and trends stay.
+
+    The last is the median of itself, its neighbour, and what the two before it lead to expect (Tukey's end-point rule,
+    Exploratory Data Analysis, 1977, chapter 7); of two values, the first stands for both.
+    """
+    if len(values) < 3:
+        return (values[0],) * len(values)
+    smooth = [values[0], *(statistics.median(values[place - 1 : place + 2]) for place in range(1, len(values) - 1))]
+    expected = 3 * smooth[-1] - 2 * smooth[-2]
+    return (*smooth, statistics.median((values[-1], smooth[-1], expected)))
