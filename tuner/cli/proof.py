@@ -12,6 +12,7 @@ from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import AddressOption, JsonOption, OtherMachineOption, StorageOption
 from tuner.cli.output import console, print_json
 from tuner.cli.stale import stale_exports
+from tuner.domain.values import MAX_LAUNCHES
 from tuner.errors import NothingFeasible, Stopped, StudyError, TunerError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ _LaunchesOption = Annotated[
     int | None,
     typer.Option(
         min=2,
+        max=MAX_LAUNCHES,
         help="Launches of each configuration; more show smaller gains. [default: the space's confirm_launches]",
         show_default=False,
     ),

@@ -17,7 +17,7 @@ from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
 from tuner.domain.output import OutputCheck
-from tuner.domain.values import MAX_GPUS, MAX_TRIALS, Assignment, FlagValue, Scalar, Value, readable
+from tuner.domain.values import MAX_GPUS, MAX_LAUNCHES, MAX_TRIALS, Assignment, FlagValue, Scalar, Value, readable
 from tuner.domain.workload import Workload
 from tuner.domain.written import WrittenAt
 
@@ -220,9 +220,9 @@ class Budget(BaseModel):
     model_config = FILE_MODEL
 
     trials: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 40
-    baseline_launches: Annotated[int, Field(gt=0)] = 3
+    baseline_launches: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 3
     sentinel_every: Annotated[int, Field(ge=0)] = 10
-    confirm_launches: Annotated[int, Field(ge=0)] = 3
+    confirm_launches: Annotated[int, Field(ge=0, le=MAX_LAUNCHES)] = 3
     smallest_gain: Annotated[float, Field(gt=0, lt=1)] = 0.02
     hours: Annotated[float, Field(gt=0)] | None = None
     gpu_hours: Annotated[float, Field(gt=0)] | None = None

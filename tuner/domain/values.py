@@ -23,6 +23,8 @@ MAX_INT = 2**63 - 1
 MAX_GPUS = 1024
 """No server runs on more."""
 MAX_TRIALS = 1_000_000
+MAX_LAUNCHES = 1000
+"""Of one configuration, to prove something."""
 
 
 def spell(value: Value) -> str:

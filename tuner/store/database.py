@@ -13,6 +13,7 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
+from tuner.errors import StorageError
 from tuner.store.troubles import database_error, explained, may_pass
 from tuner.store.urls import is_sqlite, shown
 
@@ -43,9 +44,18 @@ class Database:
         """Run `work` in a transaction that changes nothing.
 
         Raises:
-            StorageError: the database is still out of reach after `patience_s`, or refuses.
+            StorageError: the database is still out of reach after `patience_s`, or refuses, or what it holds cannot be
+                read.
         """
-        return self._patiently(self.engine, work)
+        try:
+            return self._patiently(self.engine, work)
+        except ValueError as damage:
+            # Text that is no UTF-8, JSON or name of ours: somebody else wrote there, or the disk did.
+            _log.exception("unreadable_record", storage=shown(self.url))
+            reason = str(damage).splitlines()[0]
+            raise StorageError(
+                f"{shown(self.url)} is damaged: {reason}", hint="restore it from a copy, or give another --storage"
+            ) from damage
 
     def write(self, work: Callable[[Session], Result]) -> Result:
         """Run `work` in one transaction: all of it is stored, or nothing.

@@ -8,7 +8,7 @@ from support import records
 from support.stores import TTL, opened
 
 from tuner.domain.study import ExportRecord, StudyState
-from tuner.errors import StudyError
+from tuner.errors import StorageError, StudyError
 from tuner.store import Store, driver_url
 from tuner.store.tables import Base
 
@@ -116,3 +116,15 @@ def test_a_running_study_is_not_deleted(night: Store) -> None:
         night.refuse_running("night")
     night.release_coordinator("night", "elsewhere:1:2:3")
     night.refuse_running("night")
+
+
+@pytest.mark.parametrize("damage", ["state = 'nonsense'", "space = 'no document'"])
+def test_a_record_that_cannot_be_read_is_told_as_damage(night: Store, storage_url: str, damage: str) -> None:
+    engine = create_engine(driver_url(storage_url))
+    with engine.begin() as connection:
+        if "space" in damage and engine.dialect.name == "postgresql":
+            pytest.skip("PostgreSQL takes no such text into a column of documents")
+        connection.execute(text(f"UPDATE tuner_study SET {damage}"))
+    engine.dispose()
+    with pytest.raises(StorageError, match="is damaged"):
+        night.studies()
