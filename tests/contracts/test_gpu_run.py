@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -91,7 +92,21 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_step_that_fails_says_why_and_makes_the_exit_code_of_the_whole(tmp_path: Path) -> None:
-    said = run(tmp_path, "--steps", "ablate", exit_code=1)
-    assert said.startswith("ablate: error: there is no database")
-    assert f"(see {tmp_path / 'ablate.log'})" in said
+    said = run(tmp_path, "--steps", "study,confirm,report", "--space", "no-such-space.yaml", exit_code=1)
+    lines = said.splitlines()
+    assert lines[0].startswith("study: error: no-such-space.yaml: ")
+    assert f"(see {tmp_path / 'study.log'})" in lines[0]
+    assert lines[1:] == [f"{name}: left out, there is no study in {tmp_path}" for name in ("confirm", "report")]
     assert json.loads((tmp_path / "steps.jsonl").read_text())["exit_code"] != 0
+
+
+@pytest.mark.parametrize(
+    "command", [["start"], ["wait", "1"], ["collect", "results"], ["relaunch", "1", "warm", "results"]]
+)
+def test_the_offline_script_says_what_must_come_first(tmp_path: Path, command: list[str]) -> None:
+    script = ROOT / "tools" / "gpu_run" / "offline.sh"
+    environment = {**os.environ, "GPU_RUN": str(tmp_path)}
+    done = subprocess.run(["bash", script, *command], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith(f"nothing is unpacked in {tmp_path}: offline.sh unpack FOLDER")
+    assert list(tmp_path.iterdir()) == []

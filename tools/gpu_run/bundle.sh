@@ -5,6 +5,10 @@
 #
 # Ray's wheel is cut to what a study uses: no Java, no dashboard pages, no RLlib. That takes it from 79 to about 30 MB.
 set -euo pipefail
+if (($# < 1)); then
+  sed -n '2,6s/^# \{0,1\}//p' "$0"
+  exit 2
+fi
 here=$(cd "$(dirname "$0")" && pwd)
 folder=$(mkdir -p "$1" && cd "$1" && pwd)
 python=${2:-python3}

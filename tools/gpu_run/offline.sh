@@ -110,7 +110,15 @@ engines() { # the program folders of what is unpacked; vLLM's has no python3 tha
   done
 }
 
+need_tuner() { # before commands that call it
+  if [[ ! -x $base/tuner/bin/tuner ]]; then
+    echo "nothing is unpacked in $base: offline.sh unpack FOLDER, for each folder (or set GPU_RUN to where it is)" >&2
+    exit 1
+  fi
+}
+
 start() {
+  need_tuner
   mkdir -p "$work"
   # run.py holds it; asked here as well, since its output would replace that of the run that goes on.
   if ! flock --nonblock "$work/lock" true; then
@@ -124,11 +132,17 @@ start() {
 }
 
 relaunch() {
+  need_tuner
   PATH=$(engines)$PATH "$base/tuner/bin/python" -m benchmarks.relaunch --space h200-x2.yaml \
     --seconds "$1" --order "$2" --out "$3" "${@:4}"
 }
 
 wait_for_end() {
+  need_tuner
+  if [[ ! -e $work/run.out ]]; then
+    echo "no run was started in $work: offline.sh start" >&2
+    exit 1
+  fi
   local deadline=$((SECONDS + $1))
   until [[ -e $work/done.json ]] || ((SECONDS >= deadline)); do sleep 2; done
   cat "$work/run.out"
@@ -143,6 +157,6 @@ case ${1:-} in
   start) shift; start "$@" ;;
   wait) wait_for_end "$2" ;;
   relaunch) shift; relaunch "$@" ;;
-  collect) "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" --work "$work" --tuner "$base/tuner/bin/tuner" --collect "$2" ;;
+  collect) need_tuner; "$base/tuner/bin/python" "$base/checkout/tools/gpu_run/run.py" --work "$work" --tuner "$base/tuner/bin/tuner" --collect "$2" ;;
   *) sed -n '2,13s/^# \{0,1\}//p' "$0"; exit 2 ;;
 esac

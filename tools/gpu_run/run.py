@@ -36,6 +36,7 @@ _PICKS = ("single-stream", "throughput")
 _LOG_LIMIT = 2_000_000
 _SERVER_START_S = 400.0
 _SERIES_S = 7200.0
+_OF_THE_STUDY = frozenset({"confirm", "ablate", "knobs", "report", "export"})
 STEPS_IN_ORDER = ("machine", "model", "probe", "study", "confirm", "ablate", "knobs", "report", "export")
 
 
@@ -150,9 +151,13 @@ class Run:
             self.measure_export(pick)
 
     def all(self) -> None:
-        """The steps that were asked for, in order."""
+        """The steps that were asked for, in order; those about the study as long as there is one."""
         for name in self.options.steps:
-            getattr(self, name)()
+            if name in _OF_THE_STUDY and not (self.work / "study.db").is_file():
+                self.has_failed = True
+                print(f"{name}: left out, there is no study in {self.work}", file=sys.stderr, flush=True)
+            else:
+                getattr(self, name)()
         (self.work / DONE).write_text(json.dumps({"finished": time.time()}) + "\n", encoding="utf-8")
 
     def measure_export(self, pick: str) -> None:
@@ -205,6 +210,7 @@ class Run:
             live.backup(kept)
         shutil.make_archive(str(target / "gpu-run"), "gztar", root_dir=target, base_dir="gpu-run")
         shutil.rmtree(staging)
+        print(target / "gpu-run.tar.gz")
 
     def _of_launches(self) -> dict[Path, Path]:
         """Name in the archive → file: documents, script and log of every launch.
