@@ -174,8 +174,10 @@ class TestOpenLoop:
         (_, *rates) = run(lambda body, n: good(body, n, wait=0.02), **asked, goodput={"e2e_ms": 60_000})
         for rate, asked_rate in zip(rates, (10, 40), strict=True):
             assert rate.asked == 2 * asked_rate
-            assert rate.value(Metric.REQUEST_S) == pytest.approx(asked_rate)
-            assert rate.value(Metric.GOODPUT_S) == pytest.approx(asked_rate)
+            # On a busy machine even this server falls behind by a moment; the exact case has no clock
+            # (tests/unit/trial/test_protocol_window.py).
+            assert rate.value(Metric.REQUEST_S) == pytest.approx(asked_rate, rel=0.05)
+            assert rate.value(Metric.GOODPUT_S) == pytest.approx(asked_rate, rel=0.05)
 
     def test_more_requests_are_sent_than_connections_were_opened_beforehand(self) -> None:
         (_, rate) = run(
