@@ -64,6 +64,7 @@ def test_a_study_goes_on_when_nobody_reads_its_progress_any_more() -> None:
 def test_a_closed_terminal_ends_a_study_after_its_running_trial() -> None:
     number, terminal = pty.fork()
     if number == 0:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # whoever runs the tests may have been started with nohup
         os.execv(TUNER[0], [*TUNER, *START])
     threading.Thread(target=drain, args=(terminal,), daemon=True).start()
     deadline = time.monotonic() + PATIENCE_S
