@@ -30,10 +30,6 @@ _LAST = 1e6
 """Taken off a barred candidate's worth: any other candidate comes before it."""
 _SMALLEST_EXTENT = 1e-3
 
-_BEYOND = 0.3
-"""What a gain counts beyond the launched part of a scale: cliffs and the edge of memory lie there, and the model, which
-falls back to its mean, sees neither."""
-
 
 @dataclass(frozen=True, slots=True)
 class Aims:
@@ -72,8 +68,6 @@ class Goal:
         self._beliefs = beliefs
         self._aims = aims
         known = beliefs.known_points
-        self._lowest, self._highest = known.min(axis=0), known.max(axis=0)
-        self._ordered = np.array([axis.ordinal for axis in beliefs.lattice.axes], dtype=bool)
         mean, _ = beliefs.predict(known)
         at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
         self._floors = floors(beliefs, aims)
@@ -116,22 +110,13 @@ class Goal:
         return lead + learned, front + learned
 
     def worth(self, points: Points, gain: Array) -> Array:
-        """Gain times the chance to work per expected second; shape (points,).
-
-        Gains beyond the launched part of a scale count less; barred points come after all others.
-        """
+        """Gain times the chance to work per expected second; shape (points,). Barred points come after all others."""
         risk = self._beliefs.failures.assess(points)
         # A launch that fails fast saves time, but it uses up a trial of the budget all the same.
         success = self._beliefs.costs.success
         seconds = success * (1 - risk.chance) + np.maximum(risk.seconds, success) * risk.chance
-        trusted = np.where(self._beyond_launched(points), _BEYOND, 1.0)
-        worth: Array = trusted * gain * (1 - risk.chance) / seconds
+        worth: Array = gain * (1 - risk.chance) / seconds
         return np.where(risk.barred(success), worth - _LAST, worth)
-
-    def _beyond_launched(self, points: Points) -> NDArray[np.bool_]:
-        """Which points put an ordered knob below or above all values of it that a launch has worked with."""
-        beyond = (points < self._lowest) | (points > self._highest)
-        return np.asarray((beyond & self._ordered).any(axis=1))
 
     def _lead_gain(self, mean: Array, sd: Array, kept: Array) -> Array:
         """Expected gain over the best launched point that keeps the floors, whichever that is.

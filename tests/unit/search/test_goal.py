@@ -24,16 +24,3 @@ def test_a_launch_below_the_best_sure_one_promises_next_to_nothing() -> None:
     middling = points[np.argsort(lead)[len(lead) // 2]]
     gain, _ = goal.gains(middling[None])
     assert gain[0] < 1e-6
-
-
-def test_what_lies_beyond_the_launched_part_of_a_scale_is_worth_less_than_it_promises() -> None:
-    truth = additive(GRID, seed=2)
-    steps = [axis.name for axis in GRID.axes].index("steps")
-    drawn = np.unique(random_points(GRID, 80, np.random.default_rng(0)), axis=0)
-    drawn[:, steps] = np.clip(drawn[:, steps], 0, 4)
-    points = np.unique(np.concatenate([GRID.baseline[None], drawn[:40]]), axis=0)
-    goal = Goal(Beliefs(GRID, history(GRID, [scored(i, p, truth(p)) for i, p in enumerate(points)])), Aims())
-    within, beyond = GRID.baseline.copy(), GRID.baseline.copy()
-    within[steps], beyond[steps] = 3, 6
-    one, other = goal.worth(np.stack([within, beyond]), np.ones(2))
-    assert other < one / 2

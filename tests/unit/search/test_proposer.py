@@ -203,6 +203,5 @@ def test_a_value_that_crashed_beside_another_new_one_is_tried_again_from_the_bas
 def test_a_value_that_hung_is_not_tried_again_in_the_start() -> None:
     grid = lattice()
     good = noisy(grid)
-    # Seven values are new, so the ninth launch is the first one that the start leaves to the model.
-    seen = run(grid, 9, lambda t, p: failed(t, p) if p[0] == 1 else good(t, p))
+    seen = run(grid, 12, lambda t, p: failed(t, p) if p[0] == 1 else good(t, p))
     assert sum(o.ending is Ending.FAILED for o in seen) == 1
