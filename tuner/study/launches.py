@@ -212,6 +212,7 @@ class Launches:
             ttl=LEASE_S,
             block=proposal.block,
         )
+        so_far = self._store.attempts(name)
         request = TrialRequest(
             study=name,
             trial=proposal.trial,
@@ -224,9 +225,9 @@ class Launches:
             gpus=self._means.gpus,
             # Prompts differ from launch to launch, so that no cache that survives a restart can help.
             seed=self._record.seed * 1_000_003 + proposal.trial * 101 + due.attempt,
-            phase_limits=self._means.phase_limits(self._store.attempts(name)),
-            gpu_use=learned_gpu_use(self._store.attempts(name)),
-            reference=output_reference(proposal.candidate.engine, self._store.attempts(name)),
+            phase_limits=self._means.phase_limits(so_far),
+            gpu_use=learned_gpu_use(so_far),
+            reference=output_reference(proposal.candidate.engine, so_far),
             warm=self._forks.may_make(proposal.purpose, due.attempt),
             cutoffs=self._cutoffs(proposal),
         )

@@ -130,12 +130,12 @@ def memory_floor(probe: GpuProbe, indices: Sequence[int]) -> dict[int, int]:
     return {state.index: state.used_mib for state in probe.states(indices)}
 
 
-def above(probe: GpuProbe, floor: Mapping[int, int]) -> tuple[DirtyGpu, ...]:
-    """Those of some GPUs on which more memory is in use than that many MiB, beyond `SLACK_MIB`."""
+def above(probe: GpuProbe, floor: Mapping[int, int], slack_mib: int = SLACK_MIB) -> tuple[DirtyGpu, ...]:
+    """Those of some GPUs on which more memory is in use than that many MiB and the slack."""
     return tuple(
         DirtyGpu(state, floor[state.index])
         for state in probe.states(sorted(floor))
-        if state.used_mib > floor[state.index] + SLACK_MIB
+        if state.used_mib > floor[state.index] + slack_mib
     )
 
 

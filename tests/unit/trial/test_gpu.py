@@ -2,32 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from types import SimpleNamespace
 
+from support.gpus import Driver, FakeTime
+
 from tuner.trial.gpu import SLACK_MIB, GpuHolder, GpuState, NvmlProbe, memory_floor, wait_until_clean
-
-
-class Driver:
-    """Memory in use on GPU 0 at each question, one number after the other; the last one stays."""
-
-    def __init__(self, *used: int) -> None:
-        self.used = list(used)
-
-    def states(self, indices: Sequence[int]) -> tuple[GpuState, ...]:
-        used = self.used.pop(0) if len(self.used) > 1 else self.used[0]
-        return tuple(GpuState(index, f"GPU-{index}", "fake", used, 80_000) for index in indices)
-
-
-class FakeTime:
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 def wait(driver: Driver, timeout_s: float = 60.0) -> tuple[tuple[int, ...], float]:

@@ -11,14 +11,15 @@ from pathlib import Path
 
 import pytest
 from support import trials
+from support.gpus import Driver, FakeTime
 from support.launches import born, eventually, rogue_plan
 
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.trial import neighbours, runner
-from tuner.trial.gpu import SLACK_MIB, GpuHolder, GpuState
+from tuner.trial.gpu import GpuState
 from tuner.trial.machine import machine_facts
-from tuner.trial.neighbours import Strangers, wait_until_free
+from tuner.trial.neighbours import ROOM_MIB, Strangers, wait_until_free
 from tuner.trial.process import launch
 from tuner.trial.record import FILE as record_file
 from tuner.trial.record import LaunchRecord
@@ -27,32 +28,6 @@ from tuner.trial.watchdog import LaunchFailed, LaunchTrouble
 
 NOWHERE = 4_194_304
 """No process has this id: the kernel's highest is one less."""
-
-
-class Driver:
-    """GPUs with so much memory in use, held by these processes."""
-
-    def __init__(self, *used: int, holders: Sequence[int] = ()) -> None:
-        self.used = list(used) or [600]
-        self.holders = list(holders)
-
-    def states(self, indices: Sequence[int]) -> tuple[GpuState, ...]:
-        used = self.used.pop(0) if len(self.used) > 1 else self.used[0]
-        holders = tuple(GpuHolder(pid, None) for pid in self.holders)
-        return tuple(GpuState(index, f"GPU-{index}", "fake", used, 140_000, None, holders) for index in indices)
-
-
-class Time:
-    """Passes while somebody sleeps, or is told to."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def clock(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
 
 
 @pytest.fixture
@@ -64,7 +39,7 @@ def somebody() -> Iterator[int]:
 
 
 def wait(driver: Driver, *, cancelled_after_s: float = 1e9) -> tuple[tuple[str, ...], float, list[str]]:
-    time, told = Time(), list[str]()
+    time, told = FakeTime(), list[str]()
     taken = wait_until_free(
         driver,
         {0: 615},
@@ -77,8 +52,8 @@ def wait(driver: Driver, *, cancelled_after_s: float = 1e9) -> tuple[tuple[str, 
     return tuple(map(str, taken)), time.now, told
 
 
-def test_gpus_as_free_as_before_are_not_waited_for() -> None:
-    assert wait(Driver(615 + SLACK_MIB)) == ((), 0.0, [])
+def test_gpus_about_as_free_as_before_are_not_waited_for() -> None:
+    assert wait(Driver(615 + ROOM_MIB)) == ((), 0.0, [])
 
 
 def test_a_launch_waits_until_somebody_has_left_its_gpus_and_says_for_whom() -> None:
@@ -98,12 +73,12 @@ def test_the_wait_ends_when_it_is_no_longer_wanted() -> None:
     assert wait(Driver(15_248), cancelled_after_s=5.0)[1] == 5.0
 
 
-def strangers(driver: Driver, time: Time) -> Strangers:
+def strangers(driver: Driver, time: FakeTime) -> Strangers:
     return Strangers(driver, [0, 1], clock=time.clock)
 
 
 def test_a_process_that_came_to_the_gpus_is_told_from_the_launchs_own(somebody: int) -> None:
-    time, driver = Time(), Driver()
+    time, driver = FakeTime(), Driver()
     watch = strangers(driver, time)
     driver.holders = [os.getpid()]
     assert watch.seen(lambda: {os.getpid()}) is None
@@ -118,18 +93,18 @@ def test_a_process_that_came_to_the_gpus_is_told_from_the_launchs_own(somebody: 
 
 def test_who_was_there_before_the_launch_is_no_stranger(somebody: int) -> None:
     driver = Driver(holders=[somebody])
-    watch = strangers(driver, Time())
+    watch = strangers(driver, FakeTime())
     driver.holders = [somebody, os.getpid()]
     assert watch.seen(lambda: {os.getpid()}) is None
 
 
 def test_process_ids_of_another_namespace_accuse_nobody(somebody: int) -> None:
     driver = Driver()
-    watch = strangers(driver, Time())
+    watch = strangers(driver, FakeTime())
     driver.holders = [somebody]
     assert watch.seen(lambda: {os.getpid()}) is None, "none of the launch's own is among them"
     driver = Driver()
-    watch = strangers(driver, Time())
+    watch = strangers(driver, FakeTime())
     driver.holders = [os.getpid(), NOWHERE]
     assert watch.seen(lambda: {os.getpid()}) is None, "and this one is not to be seen here"
 
@@ -142,7 +117,7 @@ def test_a_machine_without_gpus_has_no_strangers() -> None:
 def test_a_measurement_beside_a_stranger_is_a_shared_gpu_and_no_fault_of_the_candidate(
     tmp_path: Path, somebody: int
 ) -> None:
-    driver, time = Driver(), Time()
+    driver, time = Driver(), FakeTime()
     watch = strangers(driver, time)
     with launch(rogue_plan("quiet"), tmp_path) as server:
         assert eventually(lambda: bool(born(tmp_path)))
