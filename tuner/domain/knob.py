@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.conditions import Condition, ConditionSyntaxError, comparisons, parse_condition
-from tuner.domain.values import MAX_INT, Value, same
+from tuner.domain.values import MAX_INT, MAX_NAME, Value, same
 
 FILE_MODEL = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
 """What a user writes is frozen and refuses unknown keys."""
@@ -24,7 +24,7 @@ def _not_engine(name: str) -> str:
     return name
 
 
-KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$"), AfterValidator(_not_engine)]
+KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=MAX_NAME), AfterValidator(_not_engine)]
 FlagName = Annotated[str, Field(pattern=r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$")]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
 LOG_GRID_POINTS = 12

@@ -17,7 +17,18 @@ from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
 from tuner.domain.output import OutputCheck
-from tuner.domain.values import MAX_GPUS, MAX_LAUNCHES, MAX_TRIALS, Assignment, FlagValue, Scalar, Value, readable
+from tuner.domain.values import (
+    MAX_GPUS,
+    MAX_LAUNCHES,
+    MAX_NAME,
+    MAX_SECONDS,
+    MAX_TRIALS,
+    Assignment,
+    FlagValue,
+    Scalar,
+    Value,
+    readable,
+)
 from tuner.domain.workload import Workload
 from tuner.domain.written import WrittenAt
 
@@ -114,7 +125,7 @@ class Objective(WrittenAt):
     model_config = FILE_MODEL
 
     metric: Metric = Metric.OUTPUT_TOK_S
-    name: str | None = None
+    name: Annotated[str, Field(max_length=MAX_NAME)] | None = None
 
     @property
     def label(self) -> str:
@@ -221,16 +232,16 @@ class Budget(BaseModel):
 
     trials: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 40
     baseline_launches: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 3
-    sentinel_every: Annotated[int, Field(ge=0)] = 10
+    sentinel_every: Annotated[int, Field(ge=0, le=MAX_TRIALS)] = 10
     confirm_launches: Annotated[int, Field(ge=0, le=MAX_LAUNCHES)] = 3
     smallest_gain: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    hours: Annotated[float, Field(gt=0)] | None = None
-    gpu_hours: Annotated[float, Field(gt=0)] | None = None
+    hours: Annotated[float, Field(gt=0, le=MAX_SECONDS / 3600)] | None = None
+    gpu_hours: Annotated[float, Field(gt=0, le=MAX_GPUS * MAX_SECONDS / 3600)] | None = None
     stop_below_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
     stop_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
     cut_short: bool = True
-    launch_timeout_s: Annotated[float, Field(gt=0)] = 900.0
-    benchmark_timeout_s: Annotated[float, Field(gt=0)] = 900.0
+    launch_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 900.0
+    benchmark_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 900.0
 
 
 class Space(BaseModel):
@@ -255,7 +266,7 @@ class Space(BaseModel):
 
     model_config = FILE_MODEL
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=MAX_NAME)]
     description: str = ""
     model: Annotated[str, Field(min_length=1)]
     served_model: str | None = None

@@ -25,6 +25,16 @@ MAX_GPUS = 1024
 MAX_TRIALS = 1_000_000
 MAX_LAUNCHES = 1000
 """Of one configuration, to prove something."""
+MAX_SECONDS = 31_536_000
+"""A year: no limit of time is longer, and every clock and wait of the system takes it."""
+MAX_IN_FLIGHT = 65_535
+"""Requests to one address at a time: each has a connection, and each connection a port of its own."""
+MAX_RATE = 1_000_000
+"""Arrivals per second."""
+MAX_COUNT = 100_000_000
+"""Tokens of a request, or requests of a measurement."""
+MAX_NAME = 100
+"""Characters of a name that people give: files and columns are called so, with more around it."""
 
 
 def spell(value: Value) -> str:

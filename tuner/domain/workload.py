@@ -7,9 +7,13 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.load import LoadPoint
+from tuner.domain.values import MAX_COUNT, MAX_IN_FLIGHT, MAX_INT, MAX_LAUNCHES, MAX_RATE, MAX_SECONDS
 
-PositiveInt = Annotated[int, Field(gt=0)]
-PositiveFloat = Annotated[float, Field(gt=0)]
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_COUNT)]
+InFlight = Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT)]
+Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
+Milliseconds = Annotated[float, Field(gt=0, le=1000 * MAX_SECONDS)]
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
 
 
 class _Written(BaseModel):
@@ -110,9 +114,9 @@ class LatencyLimits(_Written):
         e2e_ms: longest time to the whole answer.
     """
 
-    ttft_ms: PositiveFloat | None = None
-    tpot_ms: PositiveFloat | None = None
-    e2e_ms: PositiveFloat | None = None
+    ttft_ms: Milliseconds | None = None
+    tpot_ms: Milliseconds | None = None
+    e2e_ms: Milliseconds | None = None
 
     @model_validator(mode="after")
     def _one_at_least(self) -> LatencyLimits:
@@ -159,26 +163,29 @@ class Workload(_Written):
     input_lengths: Lengths = Lengths()
     output_lengths: Lengths = Lengths()
     shape: Shape = RandomShape()
-    levels: Annotated[tuple[PositiveInt, ...], Field(min_length=1)] = (1, 32, 128)
-    rates: tuple[PositiveFloat, ...] = ()
+    levels: Annotated[tuple[InFlight, ...], Field(json_schema_extra={"minItems": 1})] = (1, 32, 128)
+    rates: tuple[Rate, ...] = ()
     arrivals: Literal["poisson", "constant"] = "poisson"
-    rate_seconds: PositiveFloat = 30.0
+    rate_seconds: Seconds = 30.0
     requests_per_slot: PositiveInt = 2
     min_requests: PositiveInt = 8
     single_stream_min_requests: PositiveInt = 5
     single_stream_max_requests: PositiveInt = 30
     precision: Annotated[float, Field(gt=0, lt=1)] = 0.005
-    repeats: PositiveInt = 2
+    repeats: Annotated[int, Field(gt=0, le=MAX_LAUNCHES)] = 2
     warmup_requests: PositiveInt = 12
     api: Literal["completions", "chat"] = "completions"
     tokenizer: str | None = None
     goodput: LatencyLimits | None = None
-    request_timeout_s: PositiveFloat = 120.0
-    stall_timeout_s: PositiveFloat = 60.0
-    seed: int = 0
+    request_timeout_s: Seconds = 120.0
+    stall_timeout_s: Seconds = 60.0
+    seed: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Workload:
+        if not self.levels:
+            # Said here, for `min_length` counts only members without a fault and complains a second time.
+            raise ValueError("levels is empty: give one or more, such as [1, 32]")
         if list(self.levels) != sorted(set(self.levels)):
             raise ValueError("levels must ascend without repetition")
         if list(self.rates) != sorted(set(self.rates)):

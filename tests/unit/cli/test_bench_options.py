@@ -22,7 +22,7 @@ OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(bench).pa
         ({"goodput": {"foo": "3"}}, "--goodput foo: unknown key (known here: ttft_ms, tpot_ms, e2e_ms)"),
         ({"goodput": {"ttft": "3"}}, "--goodput ttft: unknown key (did you mean ttft_ms?)"),
         ({"rates": (0.0, 2.0)}, "--rates: must be greater than 0"),
-        ({"levels": ()}, "--levels: must have at least 1 item, not 0"),
+        ({"levels": ()}, "--levels is empty: give one or more"),
         ({"levels": (8, 1)}, "--levels must ascend without repetition"),
         ({"warmup_requests": 0}, "--warmup: must be greater than 0"),
         ({"arrivals": "even"}, "--arrivals: must be 'poisson' or 'constant'"),
