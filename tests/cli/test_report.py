@@ -11,6 +11,8 @@ import pandas as pd
 import pytest
 from support.commands import Run, runner, store_night
 
+from tuner.store import Store
+
 
 @pytest.fixture
 def tuner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
@@ -45,6 +47,16 @@ def test_text_formats_go_to_stdout(tuner: Run) -> None:
 def test_json_describes_what_was_written(tuner: Run) -> None:
     document = json.loads(tuner("study", "report", "night", "-o", "r.html", "--json").out)
     assert document == {"study": "night", "format": "html", "path": "r.html", "simulated": True}
+
+
+@pytest.mark.parametrize("command", ["front night", "front night --json", "report night --format md"])
+def test_what_is_not_read_of_a_study_would_change_no_word(
+    tuner: Run, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    told = tuner("study", *command.split())
+    read = Store.attempts
+    monkeypatch.setattr(Store, "attempts", lambda store, study, **_only: read(store, study))
+    assert tuner("study", *command.split()).out == told.out
 
 
 @pytest.mark.parametrize(

@@ -53,16 +53,16 @@ def report(
     if output is None and (chosen in ("html", "parquet") or as_json):
         output = Path(f"{name}-report.{chosen}")
     with open_store(storage, create=False) as store:
-        findings = findings_of(store, name)
+        record = store.study(name)
+        content = _content(store, name, chosen)
     if output is None:
-        sys.stdout.write(_text(findings, chosen))
+        sys.stdout.write(content.decode())
         return
-    _write(findings, chosen, output)
-    simulated = findings.study.simulated
+    _write(output, content)
     if as_json:
-        print_json({"study": name, "format": chosen, "path": str(output), "simulated": simulated})
+        print_json({"study": name, "format": chosen, "path": str(output), "simulated": record.simulated})
     else:
-        label = ", simulated" if simulated else ""
+        label = ", simulated" if record.simulated else ""
         console().print(f"{output}: report of {name} ({chosen}{label})")
 
 
@@ -76,18 +76,20 @@ def _format(form: str | None, output: Path | None) -> str:
 
 
 def findings_of(store: Store, name: str) -> Findings:
-    """Everything that the stored launches of a study say.
+    """Everything that the stored launches of a study say; of metrics that no page shows, nothing.
 
     Raises:
         StudyError: no such study.
     """
     from tuner.export.report import Findings
+    from tuner.export.report_load import SHOWN
     from tuner.export.standings import front_of
     from tuner.study.confirm import confirmation_of
     from tuner.study.summary import baselines_of
-    from tuner.study.warnings import warnings_of
+    from tuner.study.warnings import metrics_looked_at, warnings_of
 
-    record, attempts = store.study(name), store.attempts(name)
+    record = store.study(name)
+    attempts = store.attempts(name, metrics=metrics_looked_at(record.space) | SHOWN.keys())
     front = front_of(record.space, attempts)
     found = confirmation_of(record.space, attempts, baselines_of(attempts))
     return Findings(
@@ -113,22 +115,18 @@ def _ablation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Ablatio
     return plan.result(attempts)
 
 
-def _text(findings: Findings, form: str) -> str:
+def _content(store: Store, name: str, form: str) -> bytes:
     from tuner.export import report_formats as formats
 
-    if form == "csv":
-        return formats.measurements_frame(findings.attempts).to_csv(index=False)
-    makers = {"html": formats.report_html, "md": formats.report_markdown, "json": formats.report_json}
-    return makers[form](findings)
+    tables = {"csv": formats.measurements_csv, "parquet": formats.measurements_parquet}
+    if form in tables:
+        return tables[form](store.attempts(name))
+    pages = {"html": formats.report_html, "md": formats.report_markdown, "json": formats.report_json}
+    return pages[form](findings_of(store, name)).encode()
 
 
-def _write(findings: Findings, form: str, path: Path) -> None:
-    from tuner.export.report_formats import measurements_frame
-
+def _write(path: Path, content: bytes) -> None:
     try:
-        if form == "parquet":
-            measurements_frame(findings.attempts).to_parquet(path, index=False)
-        else:
-            path.write_text(_text(findings, form), encoding="utf-8")
+        path.write_bytes(content)
     except OSError as error:
         raise UserError(f"cannot write {path}: {error.strerror}", hint="give another file with -o") from error

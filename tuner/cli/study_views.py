@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from rich.table import Table
@@ -15,7 +16,7 @@ from tuner.cli.wording import SIMULATED, changes, level_document, measurement_do
 from tuner.domain.front import OF_ITS_TIME
 from tuner.domain.measurement import LevelResult, Measured, MeasuredInPart
 from tuner.domain.outcome import FAILURES, Failure
-from tuner.domain.study import AttemptState, StudyRecord, StudyState
+from tuner.domain.study import StudyRecord, StudyState, Tally
 from tuner.domain.values import spell
 from tuner.errors import StudyError
 from tuner.probe.advice import advice
@@ -28,13 +29,10 @@ def _when(seconds: float | None) -> str | None:
     return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(seconds))
 
 
-def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinator: str | None) -> dict[str, Any]:
+def study_document(record: StudyRecord, tally: Tally, coordinator: str | None) -> dict[str, Any]:
     """Keys: name, state, reason, simulated, engines, model, sampler, seed, created_at, budget_trials, ends, trials,
     beside_budget, measured, measured_in_part, verified, failed, running,
     interrupted, coordinator."""
-    states = [row.last.state for row in rows]
-    verified = sum(row.is_verification for row in rows)
-    interrupted = sum(row.is_interrupted for row in rows)
     return {
         "name": record.name,
         "state": record.state.value,
@@ -47,14 +45,7 @@ def study_document(record: StudyRecord, rows: Sequence[TrialSummary], coordinato
         "created_at": _when(record.created_at),
         "budget_trials": record.space.budget.trials,
         "ends": ends_when(record.space.budget, record.space.goals[0].label),
-        "trials": len(rows),
-        "beside_budget": sum(row.last.purpose.is_beside_the_budget for row in rows),
-        "measured": states.count(AttemptState.MEASURED),
-        "measured_in_part": states.count(AttemptState.PARTIAL) - verified,
-        "verified": verified,
-        "failed": states.count(AttemptState.FAILED),
-        "running": states.count(AttemptState.RUNNING) - interrupted,
-        "interrupted": interrupted,
+        **asdict(tally),
         "coordinator": coordinator,
     }
 
@@ -65,7 +56,7 @@ def _rows(store: Store, record: StudyRecord) -> list[TrialSummary]:
 
 def _document(store: Store, record: StudyRecord) -> dict[str, Any]:
     lease = store.coordinator(record.name)
-    return study_document(record, _rows(store, record), lease.owner if lease is not None else None)
+    return study_document(record, store.tally(record.name), lease.owner if lease is not None else None)
 
 
 def study_rows(store: Store) -> list[dict[str, Any]]:

@@ -226,8 +226,12 @@ class MeasuredInPart:
 
 def row_at(levels: Sequence[LevelResult], at: MetricAt) -> Measurement | None:
     """The row of a metric at a load, or None when it was not measured."""
-    rows = (row for found in levels if found.load == at.load for row in found.measurements)
-    return next((row for row in rows if row.metric is at.metric), None)
+    for found in levels:
+        if found.load == at.load:
+            for row in found.measurements:
+                if row.metric is at.metric:
+                    return row
+    return None
 
 
 def value_at(levels: Sequence[LevelResult], at: MetricAt) -> float | None:

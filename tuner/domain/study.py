@@ -160,6 +160,31 @@ class AttemptRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Tally:
+    """How many trials of a study are where, each by its last launch; abandoned ones are in `trials` alone.
+
+    Attributes:
+        trials: all of them.
+        beside_budget: those that the user asked for one by one.
+        measured: at every load.
+        measured_in_part: beaten before their last loads.
+        verified: launched to see what their settings do.
+        failed: without a measurement.
+        running: being launched or measured now.
+        interrupted: they never ended, because whoever ran them is gone.
+    """
+
+    trials: int
+    beside_budget: int
+    measured: int
+    measured_in_part: int
+    verified: int
+    failed: int
+    running: int
+    interrupted: int
+
+
+@dataclass(frozen=True, slots=True)
 class ArtifactRecord:
     """A file that a launch left behind.
 

@@ -146,8 +146,7 @@ def export_of(
         NothingFeasible: the front is empty.
     """
     front = front_of(study.space, attempts)
-    chosen = front.pick(rule)
-    return _gather(study, front, chosen, attempts, numbers_of(front, chosen, confirmation))
+    return export_from(front, front.pick(rule), study, attempts, confirmation)
 
 
 def numbers_of(front: Front, chosen: Standing, confirmation: Confirmation | None) -> tuple[Number, ...]:
@@ -199,13 +198,18 @@ def _gains_over(base: ArmResult | None, arm: ArmResult) -> list[Gain | None]:
     return [None if own is None or other is None else gain_over(own, other) for own, other in pairs]
 
 
-def _gather(
-    study: StudyRecord,
+def export_from(
     front: Front,
     chosen: Standing,
+    study: StudyRecord,
     attempts: Sequence[AttemptRecord],
-    numbers: tuple[Number, ...],
+    confirmation: Confirmation | None,
 ) -> Export:
+    """The same for a configuration that was picked from the study's front.
+
+    Raises:
+        StudyError: it left no launch plan.
+    """
     launches = [a for a in attempts if a.trial in chosen.trials and a.state is AttemptState.MEASURED]
     last = launches[-1]
     assert last.report is not None
@@ -222,7 +226,7 @@ def _gather(
         program=len(definition.program(given)),
         settings=chosen.candidate.values,
         changes=chosen.candidate.differs_from(baseline),
-        numbers=numbers,
+        numbers=numbers_of(front, chosen, confirmation),
         broken=tuple(chosen.broken),
         versions=last.report.versions,
         machine=last.report.machine,

@@ -8,7 +8,7 @@ from tuner.domain.front import Front, Standing
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.errors import StudyError
-from tuner.export.base import export_of
+from tuner.export.base import export_from
 from tuner.export.report_facts import Code
 from tuner.export.script import script
 
@@ -30,7 +30,7 @@ def command_parts(
         if standing is None or (title == "The baseline" and standing is chosen):
             continue
         try:
-            text = _without_header(script(export_of(study, attempts, str(standing.trial), confirmation)))
+            text = _without_header(script(export_from(front, standing, study, attempts, confirmation)))
         except StudyError as error:
             text = f"# {error.message}\n"
         yield Code(f"{title} (trial {standing.trial})", text)

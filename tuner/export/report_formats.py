@@ -163,3 +163,13 @@ def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
 def _text(value: object) -> str | None:
     """Settings as text: a column of mixed types fits no parquet column."""
     return None if value is None else str(value)
+
+
+def measurements_csv(attempts: Sequence[AttemptRecord]) -> bytes:
+    """The table of `measurements_frame` as text."""
+    return measurements_frame(attempts).to_csv(index=False).encode()
+
+
+def measurements_parquet(attempts: Sequence[AttemptRecord]) -> bytes:
+    """The same as a parquet file."""
+    return measurements_frame(attempts).to_parquet(index=False)

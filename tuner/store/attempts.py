@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
 
-from sqlalchemy import Select, case, select, update
+from sqlalchemy import ColumnElement, case, func, select, update
 from sqlalchemy.orm import Session
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState
+from tuner.domain.measurement import Metric
+from tuner.domain.study import ArtifactRecord, AttemptRecord, AttemptState, Tally
 from tuner.domain.trial import Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.store import codec
 from tuner.store.artifacts import fingerprint_files
 from tuner.store.database import Database
 from tuner.store.owner import is_gone
-from tuner.store.tables import WHOLE_REPORT, ArtifactRow, AttemptRow
+from tuner.store.reading import read_attempts
+from tuner.store.tables import ArtifactRow, AttemptRow
 from tuner.store.transactions import Transactions, find_study
 
 
@@ -25,7 +28,7 @@ class Attempts(Transactions):
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         super().__init__(database, clock)
-        self._reports: dict[tuple[int, float], TrialReport] = {}
+        self._ended: dict[_Identity, AttemptRecord] = {}
 
     def open_attempt(
         self,
@@ -84,7 +87,7 @@ class Attempts(Transactions):
                 session.flush()
             elif (row.lease_owner, row.started_at) != (owner, now):
                 raise StudyError(f"attempt {attempt} of trial {trial} of study {study} was opened before")
-            return codec.attempt_from_row(row, report=None)
+            return codec.attempt_from_row(row, study, report=None)
 
         return self._database.write(work)
 
@@ -118,7 +121,7 @@ class Attempts(Transactions):
                 row.finished_at = now
 
         self._database.write(work)
-        return self._database.read(lambda session: self._records(session, [_attempt(session, attempt_id)])[0])
+        return self._database.read(lambda session: next(read_attempts(session, [attempt_id])))
 
     def abandon(self, attempt_id: int) -> None:
         """Give a running attempt up, because whoever ran it died; finished ones stay as they are.
@@ -137,21 +140,34 @@ class Attempts(Transactions):
         self._change(change)
 
     def attempts(
-        self, study: str, *, purpose: Purpose | None = None, state: AttemptState | None = None, trial: int | None = None
+        self,
+        study: str,
+        *,
+        purpose: Purpose | None = None,
+        state: AttemptState | None = None,
+        trial: int | None = None,
+        metrics: Collection[Metric] | None = None,
     ) -> list[AttemptRecord]:
-        """The attempts of a study in the order in which they were opened, each with its whole report.
+        """The attempts of a study in the order in which they were opened, each with its report.
+
+        Args:
+            study: study name.
+            purpose: only those with this purpose.
+            state: only those in this state.
+            trial: only those of this trial.
+            metrics: leave all other measurements out of the reports: a long study has dozens for each that is needed.
 
         Raises:
             StudyError: no such study.
         """
-        query = select(AttemptRow).order_by(AttemptRow.id)
+        wanted = []
         if purpose is not None:
-            query = query.where(AttemptRow.purpose == purpose.value)
+            wanted.append(AttemptRow.purpose == purpose.value)
         if state is not None:
-            query = query.where(AttemptRow.state == state.value)
+            wanted.append(AttemptRow.state == state.value)
         if trial is not None:
-            query = query.where(AttemptRow.trial == trial)
-        return self._attempts(study, query)
+            wanted.append(AttemptRow.trial == trial)
+        return self._attempts(study, *wanted, metrics=metrics)
 
     def untold(self, study: str) -> list[AttemptRecord]:
         """Attempts with an outcome of which the sampler has not heard.
@@ -160,8 +176,7 @@ class Attempts(Transactions):
             StudyError: no such study.
         """
         finished = [state.value for state in AttemptState if state.finished]
-        query = select(AttemptRow).where(AttemptRow.state.in_(finished), AttemptRow.told.is_(False))
-        return self._attempts(study, query.order_by(AttemptRow.id))
+        return self._attempts(study, AttemptRow.state.in_(finished), AttemptRow.told.is_(False))
 
     def expired(self, study: str, now: float | None = None) -> list[AttemptRecord]:
         """Running attempts whose lease ran out, or whose owner was a process of this machine that is gone.
@@ -171,24 +186,61 @@ class Attempts(Transactions):
         """
         moment = self._clock() if now is None else now
         running = self.attempts(study, state=AttemptState.RUNNING)
-        return [a for a in running if a.lease_expires_at <= moment or is_gone(a.lease_owner)]
+        return [a for a in running if _is_lost(a.lease_owner, a.lease_expires_at, moment)]
 
-    def _attempts(self, study: str, query: Select[AttemptRow]) -> list[AttemptRecord]:
-        def work(session: Session) -> list[AttemptRecord]:
-            mine = query.where(AttemptRow.study_id == find_study(session, study).id)
-            return self._records(session, session.scalars(mine).all())
+    def tally(self, study: str) -> Tally:
+        """How many trials of a study are where; counted by the database, so that a long study is told as fast.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> Tally:
+            mine = AttemptRow.study_id == find_study(session, study).id
+            last = AttemptRow.id.in_(select(func.max(AttemptRow.id)).where(mine).group_by(AttemptRow.trial))
+            kinds = (AttemptRow.state, AttemptRow.purpose)
+            counts = {
+                (AttemptState(state), Purpose(purpose)): many
+                for state, purpose, many in session.execute(select(*kinds, func.count()).where(last).group_by(*kinds))
+            }
+            leases = select(AttemptRow.lease_owner, AttemptRow.lease_expires_at)
+            running = session.execute(leases.where(last, AttemptRow.state == AttemptState.RUNNING.value)).all()
+            now = self._clock()
+            return _tally(counts, interrupted=sum(_is_lost(owner, until, now) for owner, until in running))
 
         return self._database.read(work)
 
-    def _records(self, session: Session, rows: Sequence[AttemptRow]) -> list[AttemptRecord]:
-        """The attempts of some rows. A report never changes once it is stored, so each is read and decoded once."""
-        finished = [row for row in rows if AttemptState(row.state).finished]
-        unread = [row.id for row in finished if _identity(row) not in self._reports]
-        if unread:
-            query = select(AttemptRow).where(AttemptRow.id.in_(unread)).options(*WHOLE_REPORT)
-            for row in session.scalars(query.execution_options(populate_existing=True)):
-                self._reports[_identity(row)] = codec.report_from_row(row)
-        return [codec.attempt_from_row(row, self._reports.get(_identity(row))) for row in rows]
+    def last_ended(self, study: str) -> float | None:
+        """When a launch of a study ended last, in seconds since the epoch; None before the first end.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> float | None:
+            mine = AttemptRow.study_id == find_study(session, study).id
+            return session.scalar(select(func.max(AttemptRow.finished_at)).where(mine))
+
+        return self._database.read(work)
+
+    def _attempts(
+        self, study: str, *wanted: ColumnElement[bool], metrics: Collection[Metric] | None = None
+    ) -> list[AttemptRecord]:
+        columns = (AttemptRow.id, AttemptRow.started_at, AttemptRow.state, AttemptRow.told)
+
+        def work(session: Session) -> list[AttemptRecord]:
+            mine = AttemptRow.study_id == find_study(session, study).id
+            rows = session.execute(select(*columns).where(mine, *wanted).order_by(AttemptRow.id))
+            found = [_Identity(*row) for row in rows]
+            if metrics is not None:
+                return list(read_attempts(session, [one.id for one in found], metrics))
+            unread = [one.id for one in found if one not in self._ended]
+            fresh = {record.id: record for record in read_attempts(session, unread)}
+            self._ended |= {one: fresh[one.id] for one in found if one.has_ended and one.id in fresh}
+            known = (fresh.get(one.id) or self._ended.get(one) for one in found)
+            return [record for record in known if record is not None]
+
+        return self._database.read(work)
 
     def artifacts(self, attempt_id: int) -> list[ArtifactRecord]:
         """The files of one attempt."""
@@ -196,9 +248,42 @@ class Attempts(Transactions):
         return self._database.read(lambda session: [codec.artifact_from_row(row) for row in session.scalars(query)])
 
 
-def _identity(row: AttemptRow) -> tuple[int, float]:
-    """SQLite may give the number of a deleted attempt to a new one; never with the same start."""
-    return row.id, row.started_at
+class _Identity(NamedTuple):
+    """What tells one state of an attempt from all others: once it has ended, nothing changes but whether it was told.
+
+    SQLite may give the number of a deleted attempt to a new one; never with the same start.
+    """
+
+    id: int
+    started_at: float
+    state: str
+    told: bool
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state != AttemptState.RUNNING.value
+
+
+def _is_lost(owner: str, expires_at: float, now: float) -> bool:
+    """Whether nobody looks after a running attempt any more."""
+    return expires_at <= now or is_gone(owner)
+
+
+def _tally(counts: Mapping[tuple[AttemptState, Purpose], int], *, interrupted: int) -> Tally:
+    def trials(*states: AttemptState, purposes: Collection[Purpose] = tuple(Purpose)) -> int:
+        return sum(many for (state, purpose), many in counts.items() if state in states and purpose in purposes)
+
+    verified = trials(AttemptState.PARTIAL, purposes=[Purpose.VERIFY])
+    return Tally(
+        trials=trials(*AttemptState),
+        beside_budget=trials(*AttemptState, purposes=[p for p in Purpose if p.is_beside_the_budget]),
+        measured=trials(AttemptState.MEASURED),
+        measured_in_part=trials(AttemptState.PARTIAL) - verified,
+        verified=verified,
+        failed=trials(AttemptState.FAILED),
+        running=trials(AttemptState.RUNNING) - interrupted,
+        interrupted=interrupted,
+    )
 
 
 def _attempt(session: Session, attempt_id: int) -> AttemptRow:

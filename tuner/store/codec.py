@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
+from sqlalchemy import Row
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.launch import LaunchPlan
@@ -139,11 +141,11 @@ def _level_row(position: int, level: LevelResult) -> LevelRow:
     )
 
 
-def attempt_from_row(row: AttemptRow, report: TrialReport | None) -> AttemptRecord:
+def attempt_from_row(row: AttemptRow | Row[Any], study: str, report: TrialReport | None) -> AttemptRecord:
     """The attempt as it was stored; its report, once it has one, is read apart."""
     return AttemptRecord(
         id=row.id,
-        study=row.study.name,
+        study=study,
         trial=row.trial,
         attempt=row.attempt,
         purpose=Purpose(row.purpose),
@@ -160,19 +162,22 @@ def attempt_from_row(row: AttemptRow, report: TrialReport | None) -> AttemptReco
     )
 
 
-def report_from_row(row: AttemptRow) -> TrialReport:
-    """What the worker of a finished attempt reported."""
-    assert row.worker_started_at is not None
-    assert row.worker_finished_at is not None
-    assert row.launch_kind is not None
+def report_from_row(row: Row[Any], levels: Sequence[LevelResult], artifacts: Mapping[str, str]) -> TrialReport:
+    """What the worker of a finished attempt reported.
+
+    Args:
+        row: every column of the attempt.
+        levels: what it measured.
+        artifacts: kind → path.
+    """
     return TrialReport(
-        outcome=_outcome(row),
+        outcome=_outcome(row, tuple(levels)),
         plan=_PLAN.validate_python(row.plan),
         phase_seconds=_PHASES.validate_python(row.phase_seconds),
         activity=_ACTIVITY.validate_python(row.activity),
         versions=row.versions,
         machine=row.machine,
-        artifacts={a.kind: a.path for a in row.artifacts},
+        artifacts=artifacts,
         started_at=row.worker_started_at,
         finished_at=row.worker_finished_at,
         notes=tuple(row.notes),
@@ -181,15 +186,11 @@ def report_from_row(row: AttemptRow) -> TrialReport:
     )
 
 
-def _outcome(row: AttemptRow) -> Outcome:
+def _outcome(row: Row[Any], levels: tuple[LevelResult, ...]) -> Outcome:
     if row.state == AttemptState.PARTIAL.value:
-        return MeasuredInPart(tuple(map(_level, row.levels)), simulated=row.simulated, reason=row.detail or "")
-    return _failure(row) if row.failure_class is not None else _measured(row)
-
-
-def _failure(row: AttemptRow) -> Failure:
-    assert row.failure_class is not None
-    assert row.failure_phase is not None
+        return MeasuredInPart(levels, simulated=row.simulated, reason=row.detail or "")
+    if row.failure_class is None:
+        return Measured(levels, simulated=row.simulated, warnings=tuple(row.warnings))
     return Failure(
         failure_class=FailureClass(row.failure_class),
         phase=Phase(row.failure_phase),
@@ -200,29 +201,14 @@ def _failure(row: AttemptRow) -> Failure:
     )
 
 
-def _measured(row: AttemptRow) -> Measured:
-    return Measured(tuple(map(_level, row.levels)), simulated=row.simulated, warnings=tuple(row.warnings))
-
-
-def _level(row: LevelRow) -> LevelResult:
+def level_from_row(row: Row[Any], measurements: Sequence[Measurement]) -> LevelResult:
+    """One load as it was stored, with what was read of its measurements."""
     return LevelResult(
-        load=_load(row),
+        load=_load(row.level, row.rate),
         asked=row.asked,
         completed=row.completed,
         errors=row.errors,
-        measurements=tuple(
-            Measurement(
-                metric=Metric(m.metric),
-                load=_load(m),
-                repeats=tuple(m.repeats),
-                center=m.center,
-                low=m.low,
-                high=m.high,
-                spread_kind=SpreadKind(m.spread_kind),
-                samples=m.samples,
-            )
-            for m in row.measurements
-        ),
+        measurements=tuple(measurements),
         duration_s=row.duration_s,
         client_cpu_share=row.client_cpu_share,
         client_lag_ms=row.client_lag_ms,
@@ -234,9 +220,26 @@ def _level(row: LevelRow) -> LevelResult:
     )
 
 
-def _load(row: LevelRow | MeasurementRow) -> LoadPoint:
-    """The column `level` of a row at a rate does not say the load."""
-    return LoadPoint(level=row.level) if row.rate is None else LoadPoint(rate=row.rate)
+def measurement_of(
+    metric: str,
+    level: int,
+    rate: float | None,
+    repeats: list[float],
+    center: float,
+    low: float | None,
+    high: float | None,
+    spread_kind: str,
+    samples: int,
+) -> Measurement:
+    """One metric at one load from its columns."""
+    load = _load(level, rate)
+    return Measurement(Metric(metric), load, tuple(repeats), center, low, high, SpreadKind(spread_kind), samples)
+
+
+@lru_cache(maxsize=1024)
+def _load(level: int, rate: float | None) -> LoadPoint:
+    """The column `level` of a row at a rate does not say the load. A study has few loads and a great many rows."""
+    return LoadPoint(level=level) if rate is None else LoadPoint(rate=rate)
 
 
 def artifact_from_row(row: ArtifactRow) -> ArtifactRecord:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import structlog
+from pydantic_core import from_json
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.engine import URL
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -107,8 +108,8 @@ def _engine(url: URL) -> Engine:
         watch = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
         given = {"connect_timeout": CONNECT_TIMEOUT_S, "application_name": "tuner", **watch}
         connect_args = {name: value for name, value in given.items() if name not in url.query}
-        return create_engine(url, pool_pre_ping=True, connect_args=connect_args)
-    engine = create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_S})
+        return create_engine(url, pool_pre_ping=True, connect_args=connect_args, json_deserializer=from_json)
+    engine = create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_S}, json_deserializer=from_json)
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine

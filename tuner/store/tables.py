@@ -14,8 +14,6 @@ from sqlalchemy.orm import (
     MappedColumn,
     mapped_column,
     relationship,
-    selectinload,
-    undefer_group,
 )
 
 from tuner.store.columns import CleanDocument, CleanText
@@ -28,7 +26,7 @@ _REPORT = "report"
 
 
 def _reported(kind: type[CleanDocument] | None = None) -> MappedColumn[Any]:
-    """A column that only `WHOLE_REPORT` reads."""
+    """A column that is read only when it is asked for."""
     return mapped_column(kind, nullable=True, deferred=True, deferred_group=_REPORT)
 
 
@@ -207,11 +205,3 @@ class ProbeRow(Base):
     study_id: Mapped[int] = mapped_column(ForeignKey("tuner_study.id", ondelete="CASCADE"), unique=True)
     report: Mapped[Document] = mapped_column(CleanDocument, nullable=False)
     recorded_at: Mapped[float]
-
-
-WHOLE_REPORT = (
-    undefer_group(_REPORT),
-    selectinload(AttemptRow.levels).selectinload(LevelRow.measurements),
-    selectinload(AttemptRow.artifacts),
-)
-"""Options of a query for attempts that reads their reports too."""

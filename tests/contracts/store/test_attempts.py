@@ -12,11 +12,12 @@ import pytest
 from support import records
 from support.stores import TTL, Clock, opened
 
+from tuner.domain.measurement import MeasuredInPart, Metric
 from tuner.domain.outcome import Failure, FailureClass, Phase
-from tuner.domain.study import AttemptRecord, AttemptState, ExportRecord
+from tuner.domain.study import AttemptRecord, AttemptState, ExportRecord, Tally
 from tuner.domain.trial import Purpose
 from tuner.errors import StudyError
-from tuner.store import Store
+from tuner.store import Store, reading
 from tuner.store.owner import this_process
 
 
@@ -159,6 +160,99 @@ def test_attempts_are_selected_by_purpose_state_and_trial(night: Store) -> None:
     assert [a.id for a in night.attempts("night", purpose=Purpose.BASELINE)] == [base.id]
     assert [a.id for a in night.attempts("night", state=AttemptState.RUNNING)] == [a.id for a in retry]
     assert [a.attempt for a in night.attempts("night", trial=1)] == [1, 2]
+
+
+def test_reading_again_tells_what_happened_since(night: Store) -> None:
+    first, second = opened(night, 0), opened(night, 1)
+    night.finish_attempt(first.id, records.measured_report())
+    assert [(a.state.value, a.told) for a in night.attempts("night")] == [("measured", False), ("running", False)]
+    night.mark_told(first.id)
+    night.heartbeat(second.id, 7 * TTL)
+    later = night.attempts("night")
+    assert [(a.state.value, a.told) for a in later] == [("measured", True), ("running", False)]
+    assert later[1].lease_expires_at == second.lease_expires_at + 6 * TTL
+    night.abandon(second.id)
+    assert [a.state.value for a in night.attempts("night")] == ["measured", "abandoned"]
+
+
+def test_a_new_attempt_is_not_taken_for_the_deleted_one_whose_number_it_got(night: Store, clock: Clock) -> None:
+    night.finish_attempt(opened(night, 0).id, records.measured_report(single=90.0))
+    assert len(night.attempts("night")) == 1
+    night.delete_study("night")
+    night.create_study(records.study())
+    clock.now += 1
+    night.finish_attempt(opened(night, 0).id, records.measured_report(single=45.0))
+    [again] = night.attempts("night")
+    assert again.value(records.space().goals[0].at) == 45.0
+
+
+def test_a_study_of_more_attempts_than_one_question_reads_comes_back_whole(
+    night: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_CHUNK", 2)
+    reports = [records.measured_report(single=float(90 + trial)) for trial in range(5)]
+    for trial, report in enumerate(reports):
+        night.finish_attempt(opened(night, trial).id, report)
+    assert [a.report for a in night.attempts("night")] == reports
+
+
+def test_of_some_metrics_only_their_measurements_are_read_and_the_rest_of_the_report(night: Store) -> None:
+    whole = records.measured_report()
+    night.finish_attempt(opened(night).id, whole)
+    [part] = night.attempts("night", metrics={Metric.TTFT_P99_MS})
+    assert part.report is not None
+    levels = part.report.outcome.levels
+    assert [[row.metric for row in level.measurements] for level in levels] == [[Metric.TTFT_P99_MS]] * 2
+    kept = [
+        replace(level, measurements=one.measurements) for level, one in zip(levels, whole.outcome.levels, strict=True)
+    ]
+    assert replace(part.report, outcome=replace(part.report.outcome, levels=tuple(kept))) == whole
+    assert [a.report for a in night.attempts("night")] == [whole]
+
+
+def test_trials_are_counted_by_their_last_launch(night: Store, clock: Clock) -> None:
+    in_part = MeasuredInPart((records.level(1, 40.0),), simulated=True, reason="beaten")
+    ends = [
+        (Purpose.BASELINE, records.measured_report()),
+        (Purpose.SEARCH, records.measured_report()),
+        (Purpose.ABLATE, records.measured_report()),
+        (Purpose.SEARCH, records.measured_report(outcome=in_part)),
+        (Purpose.VERIFY, records.measured_report(outcome=in_part)),
+        (Purpose.SEARCH, records.failed_report()),
+    ]
+    for trial, (purpose, report) in enumerate(ends):
+        night.finish_attempt(opened(night, trial, purpose=purpose).id, report)
+    retried = opened(night, 6)
+    night.finish_attempt(retried.id, records.failed_report())
+    night.finish_attempt(opened(night, 6, 2).id, records.measured_report())
+    night.abandon(opened(night, 7).id)
+    opened(night, 8)
+    clock.now += TTL
+    opened(night, 9)
+    assert night.tally("night") == Tally(
+        trials=10,
+        beside_budget=2,
+        measured=4,
+        measured_in_part=1,
+        verified=1,
+        failed=1,
+        running=1,
+        interrupted=1,
+    )
+
+
+def test_a_study_without_launches_counts_nothing(night: Store) -> None:
+    assert night.tally("night") == Tally(0, 0, 0, 0, 0, 0, 0, 0)
+    assert night.last_ended("night") is None
+
+
+def test_the_last_end_is_that_of_the_launch_that_ended_last(night: Store, clock: Clock) -> None:
+    long, short = opened(night, 0), opened(night, 1)
+    clock.now += 5
+    night.finish_attempt(short.id, records.failed_report())
+    clock.now += 5
+    night.finish_attempt(long.id, records.measured_report())
+    assert night.last_ended("night") == clock.now
 
 
 def test_artifacts_carry_hash_and_size_of_what_was_there(night: Store, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 from support import records
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured
+from tuner.domain.measurement import Measured, Metric
 from tuner.domain.output import Agreement, Answer, OutputReport
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord
@@ -17,7 +17,7 @@ from tuner.domain.warnings import WarningCode
 from tuner.export.standings import front_of
 from tuner.study.confirm import confirmation_of
 from tuner.study.summary import baselines_of
-from tuner.study.warnings import warnings_of
+from tuner.study.warnings import metrics_looked_at, warnings_of
 
 SPACE = Space.model_validate(
     {
@@ -52,6 +52,15 @@ def seen(attempts: list[AttemptRecord], space: Space = SPACE) -> dict[WarningCod
 
 
 QUIET = [baseline(trial, report(60.0 + trial / 100)) for trial in range(4)]
+
+
+def test_of_a_study_of_latencies_the_throughput_is_looked_at_too() -> None:
+    wanted = {
+        "objectives": [{"metric": "ttft_p50_ms", "level": 1}],
+        "limits": [{"metric": "itl_p99_ms", "level": 1, "max": 9}],
+    }
+    space = Space.model_validate({**SPACE.model_dump(by_alias=True), **wanted})
+    assert metrics_looked_at(space) == {Metric.TTFT_P50_MS, Metric.ITL_P99_MS, Metric.OUTPUT_TOK_S}
 
 
 def test_a_quiet_study_gives_rise_to_no_warning() -> None:
