@@ -45,6 +45,12 @@ def test_settings_of_the_engines_are_no_secrets(name: str) -> None:
         ("Authorization: Bearer abc.def", "Authorization: *** ***"),
         ("curl -H 'bearer abc.def'", "curl -H 'bearer ***'"),
         ("using hf_abcdefghijklmnopqrst now", "using *** now"),
+        ("non-default args: {'api_key': ['abc', 'abcd'], 'tp': 2}", "non-default args: {'api_key': ***, 'tp': 2}"),
+        ("Namespace(api_key=('abc',), tp=2)", "Namespace(api_key=***, tp=2)"),
+        ('{"credentials": {"a": "abc"}, "tp": 2}', '{"credentials": ***, "tp": 2}'),
+        ("api_key:\n  abc", "api_key:\n  ***"),
+        ("password=$abc", "password=***"),
+        ("authorization=Basic abc,x=1", "authorization=*** ***,x=1"),
     ],
 )
 def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
@@ -63,6 +69,10 @@ def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
         "http://127.0.0.1:30000/a@b asked by c@d",
         "ITL per token: 12 ms",
         '{"hf_token": null, "api_key": None}',
+        'HF_TOKEN=$HF_TOKEN API_KEY="${API_KEY}" vllm serve m --api-key $KEY',
+        "valueFrom:\n  secretKeyRef:\n    name: hf\n    key: token",
+        "secretKeyRef: {name: hf, key: token}",
+        "environment:\n  HF_TOKEN:\n  NCCL_PROTO: LL",
     ],
 )
 def test_harmless_texts_stay_as_they_are(text: str) -> None:

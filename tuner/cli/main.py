@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ import typer
 from tuner import __version__
 from tuner.cli import bench, dashboard, doctor, engine, export, space, study, verify
 from tuner.cli.logs import log_file
-from tuner.cli.output import console, forget_stdout, give_streams, print_error
+from tuner.cli.output import console, forget_stdout, give_streams, print_error, print_redacted_error
 from tuner.errors import InternalError, MachineUnfit, SpecError, Stopped, TunerError
 from tuner.secrets import redact
 
@@ -55,7 +56,9 @@ def _root(
 def _report(error: TunerError) -> int:
     if isinstance(error, SpecError):
         for problem in error.problems:
-            print_error(f"{problem}")
+            # In `HF_TOKEN: message` the message is no token: each part is looked at by itself.
+            message, hint = redact(problem.message), problem.hint and redact(problem.hint)
+            print_redacted_error(str(replace(problem, path=redact(problem.path), message=message, hint=hint)))
             if problem.source_line:
                 shown, column = _excerpt(redact(problem.source_line), problem.column)
                 console().print(f"    {shown}")

@@ -101,6 +101,11 @@ def print_json(document: Any) -> None:
 
 def print_error(message: str, hint: str | None = None) -> None:
     """One red line, and below it what to do."""
-    console().print(f"error: {redact(message)}", style="red")
+    print_redacted_error(redact(message))
     if hint:
         console().print(f"  → {redact(hint)}", style="yellow")
+
+
+def print_redacted_error(message: str) -> None:
+    """One red line for a message in which secrets are hidden already."""
+    console().print(f"error: {message}", style="red")

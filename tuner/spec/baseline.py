@@ -19,6 +19,7 @@ from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.defaults import default_fault, outside
 from tuner.spec.findings import Findings, Place
 from tuner.spec.fitting import Unfit, fit, means_off, pop_key
+from tuner.spec.secrecy import secret_in_file
 from tuner.spec.settings import (
     OWN_FLAGS,
     Landing,
@@ -27,7 +28,6 @@ from tuner.spec.settings import (
     landing_of,
     refusal,
     resolve_flag,
-    secret_in_file,
 )
 from tuner.yamlfile import Document
 

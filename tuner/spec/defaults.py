@@ -15,13 +15,13 @@ from tuner.domain.values import Value, same, spell
 from tuner.spec.findings import Findings
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
+from tuner.spec.secrecy import secret_in_file
 from tuner.spec.settings import (
     knob_holds_secret,
     knob_place,
     possible_knobs,
     refusal,
     resolve_flag,
-    secret_in_file,
 )
 
 

@@ -25,6 +25,7 @@ from tuner.spec.gpus import check_gpus
 from tuner.spec.inline import without_config_files
 from tuner.spec.reach import Reach
 from tuner.spec.rules import check_rules, rule_place
+from tuner.spec.secrecy import check_secrets
 from tuner.spec.settings import check_settings
 from tuner.spec.shape import read_space
 
@@ -170,6 +171,7 @@ def check_document(
         settings = _check_baseline(space, engine, catalogue, reaches[engine], dropped, findings, folder, deny)
         if reaches[engine] is not None and len(findings.errors) == before:
             never[engine] = check_gpus(space, engine, catalogue, settings, findings)
+    check_secrets(data, findings)
     return _with_rules(space, never)
 
 

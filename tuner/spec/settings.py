@@ -15,6 +15,7 @@ from tuner.secrets import is_secret_name, redact
 from tuner.spec.findings import Findings, Place
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
+from tuner.spec.secrecy import secret_in_file
 
 OWN_FLAGS = frozenset({"--host", "--port", "--model", "--model-path", "--model-tag", "--served-model-name"})
 """Flags that tuner itself gives every launch."""
@@ -198,11 +199,6 @@ def holds_secret(name: str, value: object) -> bool:
 def knob_holds_secret(name: str, knob: Knob, value: Value, catalogue: FlagCatalogue) -> bool:
     """The same for a knob: the store knows a value by its knob, the launch by where it lands."""
     return holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value)
-
-
-def secret_in_file(name: str) -> tuple[str, str]:
-    """Message and hint for a secret that is written down where it would be stored with every study."""
-    return f"{name} would be stored with the study in clear", "take it out; set it in the environment of tuner instead"
 
 
 def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, deny: DenyList) -> None:

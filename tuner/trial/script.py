@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from tuner.domain.launch import LaunchPlan
-from tuner.secrets import HIDDEN, is_secret_name, redact, redact_env
+from tuner.secrets import HIDDEN, is_secret_name, redact, redact_arguments, redact_env
 from tuner.trial.environment import fixed_variables, inherited_names
 
 SCRIPT = "launch.sh"
@@ -20,7 +20,13 @@ def write_launch_files(plan: LaunchPlan, run_dir: Path) -> None:
     script = run_dir / SCRIPT
     script.write_text(launch_script(plan, run_dir))
     script.chmod(0o755)
-    shown = dataclasses.replace(plan, argv=tuple(_hide_arguments(plan)), env=redact_env(plan.env))
+    shown = dataclasses.replace(
+        plan,
+        argv=tuple(redact_arguments(plan.argv)),
+        env=redact_env(plan.env),
+        model=redact(plan.model),
+        served_model=redact(plan.served_model),
+    )
     (run_dir / PLAN).write_text(json.dumps(dataclasses.asdict(shown), indent=2) + "\n")
 
 
@@ -40,7 +46,7 @@ def launch_script(plan: LaunchPlan, run_dir: Path) -> str:
         else:
             variables.append(shlex.quote(f"{name}={redact(value)}"))
     words = []
-    for argument in _hide_arguments(plan):
+    for argument in redact_arguments(plan.argv):
         if HIDDEN in argument and argument not in plan.argv:
             name = f"TUNER_SECRET_{len(asked) + 1}"
             asked.append(name)
@@ -60,20 +66,3 @@ def launch_script(plan: LaunchPlan, run_dir: Path) -> str:
             "",
         ]
     )
-
-
-def _hide_arguments(plan: LaunchPlan) -> list[str]:
-    """argv with the values of secret flags (`--api-key X`, `--api-key=X`) hidden."""
-    shown = []
-    follows_secret = False
-    for argument in plan.argv:
-        flag, equals, _ = argument.partition("=")
-        is_secret_flag = argument.startswith("-") and is_secret_name(flag)
-        if follows_secret and not argument.startswith("-"):
-            shown.append(HIDDEN)
-        elif is_secret_flag and equals:
-            shown.append(f"{flag}={HIDDEN}")
-        else:
-            shown.append(redact(argument))
-        follows_secret = is_secret_flag and not equals
-    return shown

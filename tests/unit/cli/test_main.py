@@ -51,3 +51,16 @@ def test_of_a_long_line_the_part_with_the_mistake_is_shown(
     shown, mark = capsys.readouterr().err.splitlines()[1:3]
     assert len(shown) < 250
     assert shown[mark.index("^") :].startswith("nonsense: 1")
+
+
+def test_what_is_said_of_a_secret_key_is_not_taken_for_the_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("name: s\nmodel: m\napi_key: geheim\nengines: {simulated: {}}\n")
+    monkeypatch.setattr("sys.argv", ["tuner", "space", "check", str(file)])
+    with pytest.raises(SystemExit):
+        main()
+    shown = capsys.readouterr().err
+    assert "api_key: unknown key" in shown
+    assert "geheim" not in shown

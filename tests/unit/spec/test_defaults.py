@@ -17,7 +17,7 @@ from support.space_files import Errors, Load, knob
         ("int: {low: 1, high: 8}, flag: --steps, default: 0.5", "must be a whole number, not 0.5"),
         ("float: {low: 0.1, high: 0.9}, flag: --memory, default: on", "must be a number, not on"),
         ("values: [unset, 4, 8], ordered: true, env: A, default: many", "must be a number, not many"),
-        ("values: [unset, 1], env: API_TOKEN, default: abc", "a would be stored with the study in clear"),
+        ("values: [unset, 1], env: API_TOKEN, default: abc", "a secret (a) would be stored with the study in clear"),
     ],
 )
 def test_a_default_that_cannot_be_is_refused_where_it_stands(errors: Errors, text: str, problem: str) -> None:

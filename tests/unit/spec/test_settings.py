@@ -48,10 +48,22 @@ from support.space_files import Errors, Load, knob
         ("engines: {engine: {flags: {--tp: [1, 2]}}}\n", "takes one value, not a list"),
         ("engines: {engine: {flags: {--api-key: abc}}}\n", "would be stored with the study in clear"),
         ("engines: {engine: {env: {HF_TOKEN: abc}}}\n", "would be stored with the study in clear"),
-        ("engines: {engine: {env: {PROXY: 'http://u:hidden@h:1'}}}\n", "PROXY would be stored with the study in clear"),
-        (knob("values: [unset, abc], env: HF_TOKEN"), "knobs.a.values[1]: a would be stored with the study in clear"),
-        (knob("values: [unset, 'http://u:pw@h'], env: X"), "knobs.a.values[1]: a would be stored with the study"),
-        ("knobs:\n  auth_token: {values: [unset, b], env: X}\n", "auth_token would be stored with the study in clear"),
+        (
+            "engines: {engine: {env: {PROXY: 'http://u:hidden@h:1'}}}\n",
+            "a secret (PROXY) would be stored with the study in clear",
+        ),
+        (
+            knob("values: [unset, abc], env: HF_TOKEN"),
+            "knobs.a.values[1]: a secret (a) would be stored with the study in clear",
+        ),
+        (
+            knob("values: [unset, 'http://u:pw@h'], env: X"),
+            "knobs.a.values[1]: a secret (a) would be stored with the study",
+        ),
+        (
+            "knobs:\n  auth_token: {values: [unset, b], env: X}\n",
+            "a secret (auth_token) would be stored with the study in clear",
+        ),
         ("engines: {engine: {env: {NCCL_NVLS_ENABLE: 1}}}\n", "is not allowed"),
         ("engines: {enginne: {}}\n", "3:11 engines.enginne: there is no engine enginne (did you mean engine?)"),
     ],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from support.launches import rogue_plan
@@ -74,6 +75,12 @@ def test_the_script_asks_for_secrets_and_passes_them_on(tmp_path: Path) -> None:
     assert "set HF_TOKEN first" in refused.stderr
     given = {"PATH": os.environ["PATH"], "HF_TOKEN": "mine"}
     assert subprocess.run(script, env=given, capture_output=True, text=True, check=True).stdout == "mine\n"
+
+
+def test_the_plan_hides_a_password_in_the_name_of_the_model(tmp_path: Path) -> None:
+    plan = replace(rogue_plan("quiet"), model="https://joe:geheim@host/m", served_model="hf_geheimgeheimgeheim")
+    write_launch_files(plan, tmp_path)
+    assert "geheim" not in (tmp_path / "plan.json").read_text()
 
 
 def test_a_secret_argument_is_asked_for_too(tmp_path: Path) -> None:
