@@ -78,7 +78,7 @@ def run_probe(
         MachineUnfit: engine or GPUs are missing or in use, or the engine's interpreter cannot be found.
         UserError: the model's configuration is not at hand.
     """
-    began = time.time()
+    started, began = time.time(), time.monotonic()
     setup = engine_setup(request.space, request.engine)
     probe = open_nvml()
     backend = Backend.GLOO if probe is None else Backend.NCCL
@@ -126,8 +126,8 @@ def run_probe(
         failures=tuple(seen.failures),
         own_up_to_bytes=_own_up_to(setup, ranks) if backend is Backend.NCCL else None,
         library=seen.library,
-        started_at=began,
-        seconds=time.time() - began,
+        started_at=started,
+        seconds=time.monotonic() - began,
     )
 
 
