@@ -11,9 +11,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
+import ray
 
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import Failure, FailureClass
@@ -135,6 +137,40 @@ def running(executor: RayExecutor, run_dir: Path, trial: int) -> psutil.Process:
 
 def is_lost(report: TrialReport) -> bool:
     return isinstance(report.outcome, Failure) and report.outcome.failure_class is FailureClass.LOST_WORKER
+
+
+# What Ray 2.56 said when its memory monitor, told to be content with less, ended this worker; cut after the third line.
+OUT_OF_MEMORY = """\
+1 worker(s) were killed due to the node running low on memory. Memory on the node (IP: 127.0.0.1, ID: 4ead11f3) was \
+2.79GB used / 23.54GB limit (0.118599)
+OOM kill reason: Memory usage 2816221184B exceeded threshold of 2679309056B (10.6% of 25276502016B limit)
+Object store memory usage: [- objects spillable: 0
+"""
+
+
+def test_a_worker_that_ray_ends_for_want_of_memory_is_the_machines_fault(
+    executor: RayExecutor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    get = ray.get
+
+    def want_of_memory(*asked: Any, **how: Any) -> Any:
+        try:
+            return get(*asked, **how)
+        except ray.exceptions.RayError as death:
+            raise ray.exceptions.OutOfMemoryError(OUT_OF_MEMORY) from death
+
+    worker = running(executor, tmp_path, 50)
+    monkeypatch.setattr(ray, "get", want_of_memory)
+    worker.kill()
+    reports, _ = collect(executor, {(50, 1)})
+    outcome = reports[50, 1].outcome
+    assert isinstance(outcome, Failure)
+    assert outcome.failure_class is FailureClass.HOST_OOM
+    assert [line.split(" ")[0] for line in outcome.evidence] == ["1", "OOM"]
+    monkeypatch.undo()
+    executor.submit(request(tmp_path, 51))
+    reports, _ = collect(executor, {(51, 1)})
+    assert isinstance(reports[51, 1].outcome, Measured)
 
 
 @pytest.mark.parametrize(("needed", "trial"), [("gcs_server", 40), ("raylet", 42)])

@@ -3,7 +3,8 @@
 Contract, for every executor:
 - `submit` returns at once; the trial starts when a slot is free, in the order of submission.
 - `poll` returns every event since the last call, each trial's `Finished` last and exactly once.
-- A worker that dies yields a `Finished` whose report is a Failure of class `lost_worker`; never an exception.
+- A worker that dies yields a `Finished` whose report is a Failure of class `lost_worker`, or `host_oom` where it was
+  ended for want of memory; never an exception.
 - `cancel` ends a trial as soon as its server is torn down; its `Finished` still comes.
 - After `close` no worker and no server of this executor lives.
 """

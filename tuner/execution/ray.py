@@ -118,6 +118,18 @@ def _lost(error: Exception | str, last: TrialEvent | None, *, detail: str) -> Tr
     return TrialReport(Failure(FailureClass.LOST_WORKER, phase, evidence, detail=detail), plan=None)
 
 
+def _out_of_memory(error: Exception, last: TrialEvent | None) -> TrialReport:
+    """The report of a trial whose worker Ray ended for want of memory; its first two lines tell how much there was.
+
+    Ray does so before the kernel would: from 95 % of the machine's memory on, or of its container's
+    (https://docs.ray.io/en/latest/ray-core/scheduling/ray-oom-prevention.html).
+    """
+    phase = last.phase if last is not None else Phase.PREFLIGHT
+    evidence = tuple(line.strip() for line in str(error).splitlines()[:2])
+    detail = "Ray ended the worker that ran this trial, since the machine ran out of memory"
+    return TrialReport(Failure(FailureClass.HOST_OOM, phase, evidence, detail=detail), plan=None)
+
+
 class RayExecutor:
     """An `Executor` on Ray.
 
@@ -306,6 +318,8 @@ class RayExecutor:
             slot.actor, slot.process, slot.pending_events, slot.gave_up = fresh.actor, fresh.process, None, False
             # Its last words are in the logs of Ray's session.
             self._ray.keep_logs()
+            if isinstance(error, ray.exceptions.OutOfMemoryError):
+                return _out_of_memory(error, slot.last)
             return _lost(error, slot.last, detail=detail)
         assert isinstance(report, TrialReport)
         return report
