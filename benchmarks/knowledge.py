@@ -1,6 +1,6 @@
 """What knowing something beforehand is worth in launches, and what it costs when it is wrong; and when to stop.
 
-    python -m benchmarks.knowledge [--problem FILE.py] [--seeds 8] [--budget 40]
+    python -m benchmarks.knowledge [--problem FILE.py|NAME] [--seeds 8] [--budget 40]
 
 Every way runs on the same seeds. *warm*: hints of an earlier study of the same problem. *warm, other version*: the same
 hints, each off by 15 % at random and doubted as such. *right prior*: two values of each knob named likely, the best one
@@ -192,7 +192,7 @@ def compare(path: Path, seeds: int, budget: int) -> dict[str, Any]:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problem", type=Path, default=Path(__file__).parent / "problems" / "small.py")
+    parser.add_argument("--problem", type=protocol.file_of, default="small", help="file or name (default: small)")
     parser.add_argument("--seeds", type=int, default=8)
     parser.add_argument("--budget", type=int, default=40)
     given = parser.parse_args()

@@ -1,6 +1,6 @@
 """How many launches until the best configuration? Search methods side by side on problems with known truth.
 
-    python -m benchmarks.search [--problem FILE.py …] [--seeds 20] [--budget 80] [--methods tuner,random,…]
+    python -m benchmarks.search [--problem FILE.py|NAME …] [--seeds 20] [--budget 80] [--methods tuner,random,…]
     python -m benchmarks.search … --save before.json      and after a change: … --against before.json
 
 A problem file may hold a family: then each seed's study is of a problem of its own (`protocol.py`). Each study
@@ -39,7 +39,7 @@ from tuner.search.base import SpaceExhausted
 WITHIN = 0.98
 CHECKPOINTS = (20, 40)
 GPUS = 4
-GIVEN = [str(Path(__file__).parent / "problems" / name) for name in ("small.py", "full.py")]
+GIVEN = ("small", "full")
 _BOOTSTRAPS = 2000
 _ASK_AT = 100
 
@@ -255,7 +255,8 @@ def _count_of(text: str) -> int:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--problem", action="append", help="problem file; may be repeated (default: small and full)")
+    told = f"problem file, or one of {', '.join(protocol.OURS)}; may be repeated (default: small and full)"
+    parser.add_argument("--problem", action="append", metavar="FILE", help=told)
     parser.add_argument("--seeds", type=_count_of, default=20, help="studies per method (default 20)")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--budget", type=_count_of, default=80, help="launches per study (default 80)")
@@ -268,7 +269,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if unknown := set(methods) - set(METHODS):
         parser.error(f"no such method: {', '.join(sorted(unknown))}; there are {', '.join(METHODS)}")
     try:
-        names = {path: protocol.load(Path(path)).name for path in chosen.problem or GIVEN}
+        paths = map(protocol.file_of, chosen.problem or GIVEN)
+        names = {str(path): protocol.load(path).name for path in paths}
         if len(set(names.values())) < len(names):
             parser.error(f"problems of one name: {', '.join(names)}")
         _side_by_side(names, methods, chosen)

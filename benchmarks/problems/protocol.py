@@ -45,12 +45,16 @@ ENGINE = "modelled"
 KEEP = 0.97
 """Share of the baseline's second objective that the best single-stream candidate must keep."""
 
+OURS = ("small", "full", "ordinary", "disguised", "interactions", "drawn", "h200_vllm", "h200_sglang")
+"""The problems of this folder, which may be given by these names."""
+
 FAILURES: Mapping[str, FailureClass] = {
     "crash": FailureClass.BAD_FLAG,
     "oom": FailureClass.OOM_RUNTIME,
     "hang": FailureClass.NCCL_HANG,
 }
 
+_FOLDER = Path(__file__).parent
 _MOST_OBJECTIVES = 4
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 """What a space file's names look like."""
@@ -127,6 +131,11 @@ class Problem:
         return tuple(float(result["values"][name]) for name in self.objectives)
 
 
+def file_of(given: str) -> Path:
+    """The file of a problem: of one of ours by its bare name, else as it was given."""
+    return _FOLDER / f"{given}.py" if given in OURS else Path(given)
+
+
 @functools.cache
 def load(path: Path, seed: int = 0) -> Problem:
     """Import a problem file by its path; once per process, since working out the optimum takes a second.
@@ -174,7 +183,7 @@ def load(path: Path, seed: int = 0) -> Problem:
 def _module(path: Path) -> ModuleType:
     found = importlib.util.spec_from_file_location(f"problem_{path.stem}", path)
     if found is None or found.loader is None:
-        raise BrokenProblem(f"{path}: not a Python file")
+        raise BrokenProblem(f"{path}: not a Python file, and none of {', '.join(OURS)}")
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module
     with blaming(path, "cannot be imported"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,6 +64,23 @@ def told(path: Path, capsys: pytest.CaptureFixture[str], budget: int = 5) -> dic
     main(["--problem", str(path), "--seeds", "1", "--budget", str(budget), "--methods", "tuner", "--jobs", "1"])
     figures: dict[str, dict[str, float | None]] = json.loads(capsys.readouterr().out.splitlines()[-1])
     return figures["theirs"]
+
+
+def test_our_problems_go_by_their_names_and_others_by_their_files() -> None:
+    folder = Path(protocol.__file__).parent
+    problems = {file.stem for file in folder.glob("*.py") if _begins_as_problem(file)}
+    assert problems == set(protocol.OURS)
+    assert [protocol.file_of(name) for name in ("small", "./small.py")] == [folder / "small.py", Path("small.py")]
+
+
+def _begins_as_problem(file: Path) -> bool:
+    """By its text alone: working out the optimum takes seconds."""
+    return re.search(r"^(KNOBS|PROBLEM|draw) = |^def draw\(", file.read_text(), re.MULTILINE) is not None
+
+
+def test_a_name_that_is_none_is_answered_with_those_that_are() -> None:
+    with pytest.raises(SystemExit, match=r"^smal: not a Python file, and none of small, full, .*h200_sglang$"):
+        main(["--problem", "smal", "--seeds", "1", "--budget", "1", "--methods", "random", "--jobs", "1"])
 
 
 def test_a_study_that_has_launched_every_candidate_ends_and_is_judged(
