@@ -11,10 +11,11 @@ import typer
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, out, print_json
 from tuner.cli.steps import StepLines
-from tuner.errors import DoesNotHold, UserError
+from tuner.errors import DoesNotHold, MachineUnfit, UserError
 
 if TYPE_CHECKING:
     from tuner.cli.stale import StaleExport
+    from tuner.domain.outcome import Failure
     from tuner.study.verify import Verification
 
 
@@ -34,7 +35,8 @@ def verify(
 
     It also says when the study has found a better configuration since, where the script's study is stored here.
 
-    Exit code 0: every number was reached again; 3: one was not, or a launch failed; 1: this host denies the script.
+    Exit code 0: every number was reached again; 3: one was not, or a launch failed; 1: this host denies the script;
+    4: what failed was this machine (ports, memory, a killed process), which says nothing about the script.
     """
     from tuner.study.verify import verify as run
 
@@ -54,8 +56,12 @@ def verify(
         print_json({**verification_document(script, found), "overtaken_by": by})
     else:
         _print(script, found)
+    if found.undecided is not None:
+        raise MachineUnfit(f"{script} could not be measured", hint=_hint(found.undecided, found, folder))
     if not found.holds:
-        raise DoesNotHold(f"{script} does not hold any more", hint=_hint(found, folder))
+        raise DoesNotHold(
+            f"{script} does not hold any more", hint=_hint(next(iter(found.failures), None), found, folder)
+        )
 
 
 def _overtaken(script: Path, storage: str | None) -> StaleExport | None:
@@ -74,9 +80,8 @@ def _overtaken(script: Path, storage: str | None) -> StaleExport | None:
         return None
 
 
-def _hint(found: Verification, folder: Path) -> str:
-    if found.failures:
-        failure = found.failures[0]
+def _hint(failure: Failure | None, found: Verification, folder: Path) -> str:
+    if failure is not None:
         return f"{failure.failure_class.value}: {failure.detail or ''.join(failure.evidence[:1])} (logs: {folder})"
     changed = ", ".join(found.changed)
     return f"changed since: {changed}" if changed else "same machine, same versions: look for heat, neighbours, data"

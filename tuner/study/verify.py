@@ -11,7 +11,7 @@ from pathlib import Path
 from tuner.domain.candidate import Candidate
 from tuner.domain.machine import differences
 from tuner.domain.measurement import Measured
-from tuner.domain.outcome import Failure
+from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.recorded import Recorded, RecordedNumber, read_recorded
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialEvent, TrialReport, TrialRequest
@@ -81,6 +81,11 @@ class Verification:
     def holds(self) -> bool:
         """Whether every launch was measured and every number was reached again."""
         return not self.failures and all(check.holds for check in self.checks)
+
+    @property
+    def undecided(self) -> Failure | None:
+        """A failure that says nothing about the script: of the machine, or of tuner itself."""
+        return next((one for one in self.failures if FAILURES[one.failure_class].fault in ("machine", "tuner")), None)
 
 
 def read_script(path: Path) -> Recorded:
