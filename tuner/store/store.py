@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from tuner.store.attempts import Attempts
+from tuner.store.damage import refuse_damaged
 from tuner.store.database import PATIENCE_S, Database, Result
 from tuner.store.migrate import prepare
 from tuner.store.probes import Probes
@@ -60,6 +61,14 @@ class Store(Studies, Attempts, Probes):
     def close(self) -> None:
         """Close every connection."""
         self._database.close()
+
+    def refuse_damaged(self) -> None:
+        """Make sure, before a study adds to it, that the database is whole.
+
+        Raises:
+            StorageError: a SQLite file is damaged, or lost its end.
+        """
+        refuse_damaged(self._database)
 
     def patiently(self, work: Callable[[], Result]) -> Result:
         """Call what uses this database through another library, as patiently as our own transactions.

@@ -32,7 +32,11 @@ class _Trouble:
 
 
 _TROUBLES = (
-    _Trouble(r"file is not a database|malformed", "{url} is not a SQLite database, or is damaged", "give another file"),
+    _Trouble(
+        r"file is not a database|malformed",
+        "{url} is not a SQLite database, or is damaged",
+        "give another file, or restore it from a copy",
+    ),
     _Trouble(
         r"readonly database|read-only (transaction|sql)|cannot execute \w+ in a read-only",
         "{url} is read-only",

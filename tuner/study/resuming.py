@@ -53,11 +53,13 @@ def prepare_resume(
         other_machine: go on although this is not the machine of the launches so far.
 
     Raises:
+        StorageError: the database is damaged.
         StudyError: no such study, or its space changed.
         SpecError: the space file or the new budget is wrong.
         UserError: the new sampler does not exist, or cannot do this study.
         MachineUnfit: an engine or the GPUs are missing (all that this machine lacks), or this is another machine.
     """
+    store.refuse_damaged()
     stored = store.study(name)
     if space_hash(stored.space) != stored.space_hash:
         raise StudyError(

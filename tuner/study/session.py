@@ -53,9 +53,11 @@ def start_study(
 
     Raises:
         StudyError: the name is taken.
+        StorageError: the database is damaged.
         MachineUnfit: Ray or its GPUs are not to be had.
     """
     name = prepared.record.name
+    store.refuse_damaged()
     store.create_study(prepared.record)
     try:
         return run_study(prepared, store, options, storage_url=storage_url, notify=notify, stop=stop)
