@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
@@ -16,7 +18,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from tuner.errors import StorageError
 from tuner.store.troubles import database_error, explained, may_pass
-from tuner.store.urls import is_sqlite, shown
+from tuner.store.urls import is_sqlite, shown, sqlite_file
 
 Result = TypeVar("Result")
 
@@ -24,6 +26,7 @@ CONNECT_TIMEOUT_S = 5
 PATIENCE_S = 120.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 3.0
 _WRITES = "tuner_writes"
+_FILE = "tuner_file"
 _log = structlog.get_logger(__name__)
 
 
@@ -111,8 +114,35 @@ def _engine(url: URL) -> Engine:
         return create_engine(url, pool_pre_ping=True, connect_args=connect_args, json_deserializer=from_json)
     engine = create_engine(url, connect_args={"timeout": CONNECT_TIMEOUT_S}, json_deserializer=from_json)
     event.listen(engine, "connect", _prepare_sqlite)
+    if (file := sqlite_file(url)) is not None:
+        event.listen(engine, "begin", lambda connection: _refuse_another_file(connection, file))
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def _identity(file: Path) -> tuple[int, int] | None:
+    """What tells a file from another of the same name; None where there is none."""
+    with contextlib.suppress(OSError):
+        known = file.stat()
+        return known.st_dev, known.st_ino
+    return None
+
+
+def _refuse_another_file(connection: Connection, file: Path) -> None:
+    """SQLite goes on writing to a file that was deleted, and everything is gone when its last user ends.
+
+    Raises:
+        StorageError: the file is not the one that was opened.
+    """
+    now = _identity(file)
+    # A new file may not be there before its first transaction.
+    opened = connection.info.get(_FILE) or now
+    connection.info[_FILE] = opened
+    if opened != now:
+        raise StorageError(
+            f"{file} was deleted or replaced while it was in use",
+            hint="what was recorded in it is gone, unless you have a copy; leave it alone while a study runs",
+        )
 
 
 def _prepare_sqlite(connection: DBAPIConnection, _entry: ConnectionPoolEntry) -> None:

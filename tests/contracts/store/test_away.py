@@ -17,7 +17,7 @@ import psycopg
 import pytest
 from support import postgres, records
 
-from tuner.domain.study import AttemptState
+from tuner.domain.study import AttemptState, StudyState
 from tuner.domain.trial import Purpose
 from tuner.errors import StorageError
 from tuner.store import Store, open_store
@@ -237,3 +237,17 @@ def _open_attempt(store: Store, trial: int = 0) -> int:
         owner="box:1:2:3",
         ttl=60,
     ).id
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["deleted", "replaced"])
+def test_a_file_that_is_taken_away_from_under_a_study_is_told_at_its_next_step(tmp_path: Path, replaced: bool) -> None:
+    file = tmp_path / "tuner.db"
+    with open_store(f"sqlite:///{file}") as store:
+        store.create_study(records.study())
+        for old in tmp_path.glob("tuner.db*"):
+            old.unlink()
+        if replaced:
+            with open_store(f"sqlite:///{file}"):
+                pass
+        with pytest.raises(StorageError, match="was deleted or replaced while it was in use"):
+            store.set_state("night", StudyState.RUNNING)
