@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
 from dataclasses import replace
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -100,14 +102,25 @@ def _log_crash() -> None:
     structlog.get_logger("tuner").exception("internal error")
 
 
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
 def main() -> None:
     """Entry point; never shows a traceback, which goes to the log instead."""
     # Read when numpy is loaded. The search's matrices are small: threads wait for each other longer than they reckon,
     # on cores that servers need, and sums would be rounded differently on another number of cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     give_streams()
+    before = signal.getsignal(signal.SIGTERM)
+    if before is signal.SIG_DFL:
+        # Ends a command as Ctrl-C does: what it has started is torn down before it ends itself.
+        signal.signal(signal.SIGTERM, _interrupt)
     try:
         code = app(standalone_mode=False) or 0
+        if code == Stopped.exit_code:
+            # Typer's word for Ctrl-C.
+            print_error("stopped")
         sys.stdout.flush()
     except typer.TyperException as error:
         # Typer's own errors: a wrong option, a missing argument.
@@ -131,6 +144,8 @@ def main() -> None:
     except Exception as error:  # noqa: BLE001 - the last resort: log it, say so in one line
         forget_stdout()
         code = _report_crash(error)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
+from tuner import spec
 from tuner.cli.main import main
 
 
@@ -64,3 +66,21 @@ def test_what_is_said_of_a_secret_key_is_not_taken_for_the_secret(
     shown = capsys.readouterr().err
     assert "api_key: unknown key" in shown
     assert "geheim" not in shown
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_command_that_is_stopped_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], number: signal.Signals
+) -> None:
+    monkeypatch.setattr(spec, "load_space", lambda *_, **__: signal.raise_signal(number))
+    monkeypatch.setattr("sys.argv", ["tuner", "space", "check", "quickstart"])
+    before = [signal.signal(signal.SIGINT, signal.default_int_handler), signal.signal(signal.SIGTERM, signal.SIG_DFL)]
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    finally:
+        signal.signal(signal.SIGINT, before[0])
+        signal.signal(signal.SIGTERM, before[1])
+    assert ended.value.code == 130
+    assert capsys.readouterr().err.strip() == "error: stopped"
