@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import statistics
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,6 +46,7 @@ class StudyView:
         self._ended: list[AttemptEnded] = []
         self._now: dict[int, tuple[float, str]] = {}
         self._seconds: list[float] = []
+        self._measured_seconds: list[float] = []
         self._done: set[int] = set()
         self.on_terminal = False
         """Whether a terminal's live area draws this view; else one line is printed per event."""
@@ -65,6 +67,8 @@ class StudyView:
             # A worker that died tells no times.
             if (seconds := event.report.finished_at - event.report.started_at) > 0:
                 self._seconds.append(seconds)
+                if not isinstance(event.report.outcome, Failure):
+                    self._measured_seconds.append(seconds)
             if event.action not in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
                 self._done.add(event.attempt.trial)
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")
@@ -79,15 +83,16 @@ class StudyView:
     def _progress(self) -> Iterator[str]:
         """How many trials have ended, and how long all the others would take at the pace so far.
 
-        That is an estimate, no bound: later launches may be slower. A search or confirmation may also end early.
+        That is an estimate, no bound: later launches may be slower. A search or confirmation may also end early. What
+        fails at once makes no pace, since the search learns to avoid it; what fails late, after a time-out, does.
         """
         ended = self._begun + len(self._done)
         yield f"{ended} of at most {counted(self._budget, 'trial')}"
         left = max(0, self._budget - ended)
-        if not self._seconds:
+        if not self._measured_seconds:
             yield "time left unknown"
         elif left:
-            mean = sum(self._seconds) / len(self._seconds)
+            mean = max(map(statistics.fmean, (self._seconds, self._measured_seconds)))
             yield f"about {duration(mean * left)} left at this pace"
 
     def _intent(self, event: AttemptStarted) -> str:

@@ -125,16 +125,17 @@ def _environment(machine: MachineFacts) -> Iterator[Check]:
 
 def _engines(machine: MachineFacts) -> Iterator[Check]:
     for definition in load_definitions():
+        name = f"engine {definition.name}"
         try:
             found = find_engine(definition)
         except MachineUnfit as error:
-            yield Check(f"engine {definition.name}", State.WARN, error.message, error.hint or "")
+            yield Check(name, State.WARN, error.message.removeprefix(f"{name} is "), error.hint or "")
             continue
         beside = ", ".join(f"{name} {version}" for name, version in found.packages.items())
         text = f"{found.version or 'version unknown'} ({found.program[0]})" + (f"; {beside}" if beside else "")
         if definition.cache_env:
             text += f"; caches in {engine_cache(definition.name, found, machine)}"
-        yield Check(f"engine {definition.name}", State.OK, text)
+        yield Check(name, State.OK, text)
 
 
 def _ports() -> Check:

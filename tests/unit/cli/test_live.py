@@ -8,6 +8,7 @@ import pytest
 from support import records
 
 from tuner.cli.live import StudyView
+from tuner.domain.outcome import Action
 from tuner.domain.trial import Purpose
 from tuner.study.events import AttemptEnded
 from tuner.study.options import StartOptions
@@ -54,6 +55,28 @@ def test_a_launch_of_which_nobody_knows_how_long_it_took_tells_nothing_about_the
     view, lost = StudyView(prepared), ended(0)
     view.notify(replace(lost, report=replace(lost.report, started_at=0.0, finished_at=0.0)))
     assert "left at this pace" not in capsys.readouterr().err
+
+
+def failed(trial: int, seconds: float) -> AttemptEnded:
+    report = records.failed_report(started_at=0.0, finished_at=seconds)
+    return AttemptEnded(records.attempt(trial, records.candidate(), report), report, Action.MARK_INFEASIBLE)
+
+
+def test_what_fails_at_once_does_not_make_the_rest_look_short(
+    prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = StudyView(prepared)
+    view.notify(failed(0, 2.0))
+    assert "[1 of at most 16 trials, time left unknown]" in capsys.readouterr().err
+    assert lines(view, capsys, 1) == ["[2 of at most 16 trials, about 14 min 0 s left at this pace]"]
+    view.notify(failed(2, 2.0))
+    assert "about 13 min 0 s left" in capsys.readouterr().err
+
+
+def test_what_fails_after_a_time_out_counts(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    view = StudyView(prepared)
+    view.notify(failed(0, 180.0))
+    assert lines(view, capsys, 1)[-1] == "[2 of at most 16 trials, about 28 min 0 s left at this pace]"
 
 
 def test_what_costs_the_budget_nothing_is_no_part_of_the_progress() -> None:

@@ -40,3 +40,11 @@ def test_the_doctor_fails_where_a_file_is_wrong(deny: Path, sqlite_url: str) -> 
     (check,) = [check for check in examine(sqlite_url) if check.name == "denied on this host"]
     assert check.state is State.FAIL
     assert f"{deny}:1:6 env" in check.found
+
+
+def test_an_engine_that_is_missing_is_named_once(
+    sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    (check,) = [check for check in examine(sqlite_url) if check.name == "engine vllm"]
+    assert (check.state, check.found) == (State.WARN, "not installed: vllm was not found")
