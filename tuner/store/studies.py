@@ -14,6 +14,8 @@ from tuner.store.owner import is_gone
 from tuner.store.tables import ExportRow, StudyRow
 from tuner.store.transactions import Transactions, find_study
 
+_DAY_S = 86_400.0
+
 
 def _taken(name: str) -> StudyError:
     hint = f"`tuner study resume {name}` goes on with it; or choose another --name"
@@ -238,5 +240,9 @@ def _live_lease(row: StudyRow, now: float) -> Lease | None:
 def _refuse_if_led(row: StudyRow, owner: str | None, now: float) -> None:
     lease = _live_lease(row, now)
     if lease is not None and lease.owner != owner:
-        hint = f"`tuner study stop {row.name}` ends it; a dead one's claim runs out in {lease.expires_at - now:.0f} s"
+        left = lease.expires_at - now
+        hint = f"`tuner study stop {row.name}` ends it; a dead one's claim runs out in {left:.0f} s"
+        if left > _DAY_S:
+            takes_over = f"`tuner study resume {row.name}` takes the study over unless it gives a sign of life"
+            hint = f"its clock is ahead: {takes_over}"
         raise StudyError(f"study {row.name} is being run by {lease.owner}", hint=hint)

@@ -17,6 +17,7 @@ from tuner.search.study import delete_search, open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.agenda import StudyEnd
+from tuner.study.claim import claim
 from tuner.study.events import StudyEvent
 from tuner.study.launches import LEASE_S, Means
 from tuner.study.learned import learned_limits
@@ -96,7 +97,7 @@ def run_study(
         MachineUnfit: Ray or its GPUs are not to be had.
     """
     record, owner = prepared.record, this_process()
-    store.acquire_coordinator(record.name, owner, LEASE_S)
+    claim(store, record, owner, notify)
     try:
         store.change_study(record)
         earlier = store.attempts(record.name)
