@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from support import records
-from support.commands import Run, runner
+from support.commands import Run, runner, store_night
 
 from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Purpose
@@ -69,6 +69,24 @@ def test_a_written_script_is_executable_and_remembered(tuner: Run, folder: Path)
     with open_store(f"sqlite:///{folder}/tuner.db") as store:
         (export,) = store.exports("night")
     assert (export.trial, export.path, export.sha256) == (1, str(script), digest)
+
+
+@pytest.mark.parametrize(("pick", "warned"), [("knee", True), ("baseline", False)])
+def test_what_was_not_confirmed_is_written_with_a_word_about_it(tuner: Run, pick: str, warned: bool) -> None:
+    done = tuner("export", "night", "--pick", pick, "-o", "serve.sh")
+    assert done.code == 0
+    assert ("trial 1 is not confirmed: the best of a search is partly lucky" in done.err) is warned
+    assert ("`tuner study confirm night`" in done.err) is warned
+
+
+def test_what_was_confirmed_is_written_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store_night(tmp_path)
+    done = runner(tmp_path, monkeypatch, capsys)("export", "night", "-o", "serve.sh")
+    assert done.code == 0
+    assert "# changed " in (tmp_path / "serve.sh").read_text(), "the baseline would need no confirmation"
+    assert "not confirmed" not in done.err
 
 
 @pytest.mark.parametrize("form", ["md", "csv"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,8 @@ from tuner.domain.study import ExportRecord, StudyRecord
 from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tuner.export.base import Export
     from tuner.store import Store
 
@@ -82,8 +85,17 @@ def export(
     label = ", simulated" if simulated else ""
     what = "the front" if chosen is None else f"trial {chosen.trial}"
     console().print(f"{output}: {what} of {study} ({form}{label})")
-    if chosen is not None and chosen.broken:
-        console().print(f"warning: trial {chosen.trial} breaks {', '.join(chosen.broken)}", style="yellow")
+    if chosen is not None:
+        for caution in _cautions(chosen):
+            console().print(f"warning: trial {chosen.trial} {caution}", style="yellow")
+
+
+def _cautions(chosen: Export) -> Iterator[str]:
+    if chosen.broken:
+        yield f"breaks {', '.join(chosen.broken)}"
+    if chosen.changes and not any(number.confirmed for number in chosen.numbers):
+        command = f"`tuner study confirm {shlex.quote(chosen.study)}`"
+        yield f"is not confirmed: the best of a search is partly lucky, and {command} says what is real"
 
 
 def write_default_export(store: Store, record: StudyRecord) -> Path:
