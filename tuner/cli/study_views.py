@@ -93,9 +93,23 @@ def print_status(store: Store, name: str, *, as_json: bool) -> None:
         print_json({**document, "stale_exports": [one.document for one in stale]})
         return
     for key, value in document.items():
-        shown = ", ".join(value) if isinstance(value, list) else "–" if value in (None, "") else str(value)
-        out().print(f"{key.replace('_', ' ')}: {shown}")
+        out().print(f"{_STATUS_WORDS.get(key, key.replace('_', ' '))}: {_status_value(value)}")
     print_stale(stale)
+
+
+_STATUS_WORDS = {
+    "created_at": "created",
+    "budget_trials": "trials in the budget",
+    "beside_budget": "beside the budget",
+    "coordinator": "run by",
+}
+"""Keys of a study's document that say too little to people."""
+
+
+def _status_value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(value) if isinstance(value, list) else "–" if value in (None, "") else str(value)
 
 
 def failure_document(failure: Failure | None) -> dict[str, Any] | None:

@@ -44,6 +44,16 @@ def test_a_launch_of_verify_knobs_was_verified_and_not_measured_in_part(tuner: R
     assert (status["measured_in_part"], status["verified"]) == (1, 1)
 
 
+def test_the_status_speaks_to_people_and_its_document_to_programs(tuner: Run) -> None:
+    said = dict(line.split(": ", 1) for line in tuner("study", "status", "night").out.splitlines())
+    document = json.loads(tuner("study", "status", "night", "--json").out)
+    assert (said["simulated"], document["simulated"]) == ("yes", True)
+    assert (said["run by"], document["coordinator"]) == ("–", None)
+    assert (said["trials"], said["measured"], said["failed"]) == ("12", "11", "1")
+    assert said["trials in the budget"] == str(document["budget_trials"])
+    assert (said["beside the budget"], document["beside_budget"]) == ("0", 0)
+
+
 def test_what_costs_the_budget_nothing_is_not_counted_against_it(tuner: Run, tmp_path: Path) -> None:
     with stored(tmp_path) as store:
         budget = store.study("night").space.budget.trials
