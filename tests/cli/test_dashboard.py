@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 import warnings
 from collections.abc import Iterator
@@ -202,3 +203,28 @@ def test_a_missing_database_is_not_made(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert done.stderr.startswith("error: there is no database sqlite:///tuner.db\n")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_while_the_database_is_away_page_and_terminal_say_so_in_a_line_and_then_it_goes_on(tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "tuner.db", tmp_path / "away.db"
+    with open_store(f"sqlite:///{file}") as store:
+        store.create_study(records.study())
+    optuna.create_study(study_name="night", storage=f"sqlite:///{file}", directions=["maximize", "maximize"])
+    arguments = ("--port", "0", "--storage", f"sqlite:///{file}")
+    with dashboard(*arguments, cwd=tmp_path) as (process, address):
+        assert ask(f"{address}api/studies")["study_summaries"]
+        file.rename(elsewhere)
+        file.write_bytes(b"no database" * 1000)
+        for page in ("api/studies", "api/studies/1"):
+            with pytest.raises(urllib.error.HTTPError, match="503") as away:
+                ask(f"{address}{page}")
+            assert f"sqlite:///{file} cannot be read now" in away.value.read().decode()
+        file.unlink()
+        elsewhere.rename(file)
+        assert ask(f"{address}api/studies")["study_summaries"]
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read()
+    assert said.count("error:") == 1, said
+    assert "Traceback" not in said

@@ -30,6 +30,8 @@ def dashboard(
 
     The database URL stays inside this process: no password is on a command line or in a log.
     """
+    from tuner.cli.dashboard_troubles import told_in_a_line
+    from tuner.cli.logs import configure_logging
     from tuner.search.board import dashboard_app
     from tuner.store import default_url, driver_url, open_store
 
@@ -40,14 +42,16 @@ def dashboard(
             f"warning: {host} can be reached from other machines, and the dashboard lets everybody delete studies",
             style="yellow",
         )
-    with open_store(storage, create=False) as store:
+    configure_logging()
+    # A page that waits is no better than one that says why there is nothing to see.
+    with open_store(storage, create=False, patience_s=0) as store:
         app = dashboard_app(
             driver_url(storage or default_url()),
             facts=lambda name: _facts(store, name),
             shown_name=lambda name: _shown_name(store, name),
             shown=lambda name: _shown(store, name),
         )
-        with _listen(app, host, port) as server:
+        with _listen(told_in_a_line(app, store.url), host, port) as server:
             address = f"[{host}]" if ":" in host else host
             try:
                 console().print(f"dashboard of {store.url}: http://{address}:{server.server_port}/")

@@ -42,8 +42,9 @@ def dashboard_app(
         shown_name: study name → what the list of studies and the page's title call it.
         shown: study name → notes and files beside its trials.
     """
-    storage, shelf = RDBStorage(url), Shelf()
-    app: WSGIApplication = wsgi(_Storage(url))
+    # A server that restarted has cut the pooled connections: each is tried before it is used.
+    storage, shelf = RDBStorage(url, engine_kwargs={"pool_pre_ping": True}), Shelf()
+    app: WSGIApplication = wsgi(_Storage(url, engine_kwargs={"pool_pre_ping": True}))
 
     def study_list(environ: WSGIEnvironment) -> _Answer:
         answer = _ask(app, environ)
