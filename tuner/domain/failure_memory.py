@@ -1,8 +1,7 @@
 """What a study has learned from its failures, by rules that can be explained: no probabilities of a model, no I/O.
 
 * `next_step`: what one attempt gets.
-* `FailureMemory`: which candidates are known bad, which values (or combinations) are set aside and on what evidence,
-  and whether the study should stop.
+* `FailureMemory`: which values (or combinations) are set aside and on what evidence, and whether the study should stop.
 
 A value is set aside when every trial with it failed in one class, at least twice, while rivals of it succeeded, and so
 many failures in a row would be unlikely at the rivals' own failure rate. Values that always occurred together are set
@@ -15,7 +14,6 @@ import itertools
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from functools import cached_property
 
 from tuner.domain.candidate import Candidate
@@ -119,26 +117,6 @@ def settings_of(candidate: Candidate) -> frozenset[Setting]:
     return frozenset((name, spell(value)) for name, value in candidate.values.items())
 
 
-class Standing(StrEnum):
-    """How a candidate stands before it is launched.
-
-    `suspect`: one failure with a value of it and no success: worth one more launch where it promises most.
-    """
-
-    CLEAR = "clear"
-    SUSPECT = "suspect"
-    SET_ASIDE = "set_aside"
-    KNOWN_BAD = "known_bad"
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """A standing and why."""
-
-    standing: Standing
-    because: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class StopAdvice:
     """A reason to end the study, or (`certain` False) to ask whether the host is at fault."""
@@ -149,7 +127,7 @@ class StopAdvice:
 
 
 class FailureMemory:
-    """Answers from a study's trials; immutable: make one for each question to the search, not for each candidate."""
+    """Answers from a study's trials; immutable, so a new one is made after each launch."""
 
     def __init__(self, tried: Iterable[Tried]) -> None:
         self._tried = tuple(tried)
@@ -162,23 +140,6 @@ class FailureMemory:
                 self._counted[one.candidate.engine].append(one)
                 for setting in self._of(one):
                     self._with[one.candidate.engine, setting].add(place)
-
-    def judge(self, candidate: Candidate) -> Judgement:
-        """How a candidate stands."""
-        same = [one for one in self._tried if one.candidate.fingerprint == candidate.fingerprint]
-        if same and all(one.blames_candidate for one in same):
-            failure = same[-1].failure
-            assert failure is not None
-            return Judgement(Standing.KNOWN_BAD, f"trial {same[-1].trial} failed: {failure.failure_class.value}")
-        for aside in self.set_aside:
-            if aside.covers(candidate):
-                return Judgement(Standing.SET_ASIDE, str(aside))
-        for name, value in sorted(settings_of(candidate)):
-            holders = self._holders(candidate.engine, [(name, value)])
-            if holders and all(one.failure is not None for one in holders):
-                trials = ", ".join(str(one.trial) for one in holders)
-                return Judgement(Standing.SUSPECT, f"{name}={value} failed in trial {trials} and never succeeded")
-        return Judgement(Standing.CLEAR)
 
     @cached_property
     def set_aside(self) -> tuple[SetAside, ...]:

@@ -207,25 +207,3 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p))
         adjusted[name] = largest
     return adjusted
-
-
-def launches_needed(change: float, deviation: float, *, arms: int = 2, most: int = 1000) -> int:
-    """Launches per arm that show a change between two arms with 80 % power at 5 %, two-sided.
-
-    Args:
-        change: true difference as a share, above 0.
-        deviation: standard deviation from launch to launch, as a share.
-        arms: arms per round; more of them tell the noise better.
-        most: give up here.
-
-    Raises:
-        ValueError: for a change or deviation that is not above zero.
-    """
-    if change <= 0 or deviation <= 0:
-        raise ValueError("needs a change and a deviation above zero")
-    for count in range(2, most):
-        contrast = Contrast(0.0, deviation * math.sqrt(2 / count), (count - 1) * (arms - 1))
-        smallest = contrast.smallest
-        if smallest is not None and smallest <= change:
-            return count
-    return most

@@ -106,24 +106,20 @@ def lock_port(port: int) -> HostLock | None:
     return HostLock(f"port-{port}", marker.detach())
 
 
-def lock_gpus(indices: Sequence[int], identities: Sequence[str] = ()) -> Lease:
-    """Lock GPUs for one launch, all or none.
-
-    Args:
-        indices: device indices.
-        identities: UUIDs in the same order where known; two containers may number the same device differently.
+def lock_gpus(indices: Sequence[int]) -> Lease:
+    """Lock GPUs for one launch, all or none, by their device indices.
 
     Raises:
         MachineUnfit: if another process of this host holds one of them.
     """
-    names = [f"gpu-{identity}" for identity in (identities or [str(index) for index in indices])]
     locks: list[HostLock] = []
-    for name in sorted(names):
+    for index in sorted(indices):
+        name = f"gpu-{index}"
         if (lock := lock_file(name)) is None:
             for held in locks:
                 held.close()
             raise MachineUnfit(
-                f"{name.replace('-', ' ', 1)} is in use by another study on this host ({holder_of(name)})",
+                f"gpu {index} is in use by another study on this host ({holder_of(name)})",
                 hint="wait for it to end, or give this study other GPUs",
             )
         locks.append(lock)

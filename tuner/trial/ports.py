@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import random
 import socket
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,14 +30,10 @@ class PortLease(Lease):
     ports: tuple[int, ...]
 
 
-def reserve_ports(count: int, *, avoid: Collection[int] = ()) -> PortLease:
+def reserve_ports(count: int) -> PortLease:
     """Choose free ports, below the range from which the kernel serves outgoing connections.
 
     A race lost against another process costs one try: the next number is taken.
-
-    Args:
-        count: how many.
-        avoid: ports not to choose, e.g. those of a failed launch.
 
     Raises:
         MachineUnfit: if no free ports are found.
@@ -49,7 +44,7 @@ def reserve_ports(count: int, *, avoid: Collection[int] = ()) -> PortLease:
     for port in random.sample(numbers, min(_TRIES, len(numbers))):
         if len(ports) == count:
             break
-        if port in avoid or (lock := lock_port(port)) is None:
+        if (lock := lock_port(port)) is None:
             continue
         if _can_bind(port):
             ports.append(port)

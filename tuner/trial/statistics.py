@@ -14,6 +14,8 @@ from statistics import fmean, median, stdev, variance
 
 CONFIDENCE = 0.95
 _JUDGED_FROM, _GROSS = 8, 6.0
+_TRIMMED = 0.2
+_PLATEAU, _STEADY = 4, 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,25 +127,25 @@ def mean_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> In
     return Interval(center, center - half, center + half)
 
 
-def positive_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def positive_interval(values: Sequence[float]) -> Interval | None:
     """Student's interval of the logarithms, transformed back: for speeds and times, which differ by factors.
 
     It never reaches below zero, however few the values are. The centre is the geometric mean. Falls back on
     `mean_interval` where a value is 0.
     """
     if any(value <= 0 for value in values):
-        return mean_interval(values, confidence)
-    logs = mean_interval([math.log(value) for value in values], confidence)
+        return mean_interval(values)
+    logs = mean_interval([math.log(value) for value in values])
     return None if logs is None else Interval(math.exp(logs.center), math.exp(logs.low), math.exp(logs.high))
 
 
-def quantile_interval(values: Sequence[float], q: float, confidence: float = CONFIDENCE) -> Interval | None:
+def quantile_interval(values: Sequence[float], q: float) -> Interval | None:
     """Distribution-free interval of a quantile between two order statistics; None when the sample is too small.
 
     The number of values below the true quantile is binomial(n, q); ranks l < u are chosen so that each tail has at most
-    half of what the confidence leaves (David & Nagaraja, Order Statistics, 3rd ed., 7.1).
+    half of what `CONFIDENCE` leaves (David & Nagaraja, Order Statistics, 3rd ed., 7.1).
     """
-    n, tail = len(values), (1 - confidence) / 2
+    n, tail = len(values), (1 - CONFIDENCE) / 2
     ordered = sorted(values)
     cumulative, lower, upper = 0.0, None, None
     for below in range(n + 1):
@@ -172,13 +174,13 @@ def outliers(values: Sequence[float], cutoff: float = 3.5) -> list[int]:
     return [i for i, value in enumerate(values) if 0.6745 * abs(value - center) / spread > cutoff]
 
 
-def trimmed_interval(values: Sequence[float], trim: float = 0.2, confidence: float = CONFIDENCE) -> Interval | None:
+def trimmed_interval(values: Sequence[float]) -> Interval | None:
     """Interval of the trimmed mean from the winsorized variance (Yuen, Biometrika 61, 1974).
 
-    None when fewer than two values are left after cutting the share `trim` off each end.
+    None when fewer than two values are left after cutting a fifth off each end.
     """
     n = len(values)
-    cut = math.floor(trim * n)
+    cut = math.floor(_TRIMMED * n)
     kept = n - 2 * cut
     if kept < 2:
         return None
@@ -186,7 +188,7 @@ def trimmed_interval(values: Sequence[float], trim: float = 0.2, confidence: flo
     winsorized = [min(max(value, ordered[cut]), ordered[n - cut - 1]) for value in ordered]
     center = fmean(ordered[cut : n - cut])
     error = math.sqrt((n - 1) * variance(winsorized) / (kept * (kept - 1)))
-    half = t_quantile(0.5 + confidence / 2, kept - 1) * error
+    half = t_quantile(0.5 + CONFIDENCE / 2, kept - 1) * error
     return Interval(center, center - half, center + half)
 
 
@@ -198,17 +200,17 @@ def gross_outliers(values: Sequence[float]) -> list[int]:
     return outliers(values, _GROSS) if len(values) >= _JUDGED_FROM else []
 
 
-def robust_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+def robust_interval(values: Sequence[float]) -> Interval | None:
     """Student's interval, or Yuen's where there are `gross_outliers`: the rule is fixed before the data are seen.
 
     An interval that was trimmed because of a clean sample's extremes would cover less than it says.
     """
     if gross_outliers(values):
-        return trimmed_interval(values, confidence=confidence)
-    return mean_interval(values, confidence)
+        return trimmed_interval(values)
+    return mean_interval(values)
 
 
-def requests_needed(values: Sequence[float], precision: float, confidence: float = CONFIDENCE) -> int:
+def requests_needed(values: Sequence[float], precision: float) -> int:
     """How many values in all would bring the mean's interval within ± precision·mean, if their spread stays.
 
     The two-stage rule of Stein (Ann. Math. Stat. 16, 1945): n = ceil((t·s / (precision·mean))²).
@@ -216,66 +218,23 @@ def requests_needed(values: Sequence[float], precision: float, confidence: float
     center = fmean(values)
     if len(values) < 2 or not center:
         return len(values) + 1
-    t = t_quantile(0.5 + confidence / 2, len(values) - 1)
+    t = t_quantile(0.5 + CONFIDENCE / 2, len(values) - 1)
     return max(2, math.ceil((t * stdev(values) / (precision * abs(center))) ** 2))
 
 
 # -- over time -------------------------------------------------------------------------------------------------------
 
 
-def is_steady(values: Sequence[float], window: int = 4, tolerance: float = 0.02) -> bool:
-    """Whether the last `window` values form a plateau: their coefficient of variation is within the tolerance.
+def is_steady(values: Sequence[float]) -> bool:
+    """Whether the last four values form a plateau: their coefficient of variation is at most 2 %.
 
     The rule for the end of warm-up of Georges, Buytaert & Eeckhout (OOPSLA 2007, section 3.2), who use a window of up
     to ten and a tolerance of 1–2 %.
     """
-    if len(values) < window:
+    if len(values) < _PLATEAU:
         return False
-    last = values[-window:]
-    return stdev(last) <= tolerance * abs(fmean(last))
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchSpread:
-    """Where the noise of a metric comes from.
-
-    Attributes:
-        interval: of the metric's expectation over launches; None with one launch.
-        between: standard deviation from launch to launch, the repeats' own noise taken out.
-        within: standard deviation of repeats inside a launch.
-        launches: number of launches.
-    """
-
-    interval: Interval | None
-    between: float
-    within: float
-    launches: int
-
-
-def launch_spread(launches: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> LaunchSpread:
-    """Interval over launches, the launch being the unit of replication: Student's interval of the launch means.
-
-    Repeats of one launch share its luck (memory layout, clocks, captured graphs), so counting them as independent would
-    make the interval too narrow (Kalibera & Jones, ISMM 2013). The variance components are those of the one-way
-    random-effects analysis of variance with unequal group sizes (Searle, Casella & McCulloch, Variance Components,
-    1992, chapter 3): σ²_between = (MSB - MSW) / n0, not below zero.
-
-    Args:
-        launches: the repeats of each launch; every launch has at least one.
-    """
-    groups = [list(group) for group in launches if group]
-    means = [fmean(group) for group in groups]
-    total, k = sum(map(len, groups)), len(groups)
-    loose = total - k
-    squares = sum(sum((value - mean) ** 2 for value in group) for group, mean in zip(groups, means, strict=True))
-    within_square = squares / loose if loose else 0.0
-    between_square = 0.0
-    if k > 1:
-        grand = sum(map(sum, groups)) / total
-        msb = sum(len(group) * (mean - grand) ** 2 for group, mean in zip(groups, means, strict=True)) / (k - 1)
-        n0 = (total - sum(len(group) ** 2 for group in groups) / total) / (k - 1)
-        between_square = max(0.0, (msb - within_square) / n0)
-    return LaunchSpread(mean_interval(means, confidence), math.sqrt(between_square), math.sqrt(within_square), k)
+    last = values[-_PLATEAU:]
+    return stdev(last) <= _STEADY * abs(fmean(last))
 
 
 def welch_difference(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
@@ -330,15 +289,6 @@ def pooled_ratio_interval(a: Sequence[float], b: Sequence[float], confidence: fl
     half = t_quantile((1 + confidence) / 2, df) * math.sqrt(squares / df * (1 / len(a) + 1 / len(b)))
     change = means[0] - means[1]
     return _exponential(Interval(change, change - half, change + half))
-
-
-def paired_ratio_interval(a: Sequence[float], b: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """The same for values measured in pairs (interleaved launches), where whatever drifts hits both alike.
-
-    Raises:
-        ValueError: for unequal lengths or a value that is not above zero.
-    """
-    return _exponential(mean_interval([math.log(x / y) for x, y in zip(a, b, strict=True)], confidence))
 
 
 def _exponential(interval: Interval | None) -> Interval | None:

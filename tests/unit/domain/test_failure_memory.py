@@ -7,7 +7,7 @@ from typing import ClassVar
 import pytest
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.failure_memory import FailureMemory, Standing, Tried, next_step
+from tuner.domain.failure_memory import FailureMemory, Tried, next_step
 from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
 from tuner.domain.values import Value
 
@@ -88,24 +88,15 @@ def test_an_unknown_failure_never_stops_even_the_baseline() -> None:
 # -- known bad and set aside
 
 
-def test_a_candidate_that_failed_by_its_own_fault_is_known_bad() -> None:
-    study = Study().ok().failed(FailureClass.OOM_GRAPH, chunk=8192)
-    judged = study.memory.judge(study.candidate(chunk=8192))
-    assert judged.standing is Standing.KNOWN_BAD
-    assert "oom_graph" in judged.because
+def test_busy_gpus_set_nothing_aside() -> None:
+    study = Study().ok().ok(chunk=4096).failed(FailureClass.GPU_BUSY, attention="triton")
+    study.failed(FailureClass.GPU_BUSY, attention="triton", chunk=4096)
+    assert study.memory.set_aside == ()
 
 
-def test_a_busy_gpu_makes_no_candidate_bad() -> None:
-    study = Study().ok().failed(FailureClass.GPU_BUSY, chunk=8192)
-    assert study.memory.judge(study.candidate(chunk=8192)).standing is Standing.CLEAR
-
-
-def test_one_failure_makes_a_value_suspect_but_sets_nothing_aside() -> None:
+def test_one_failure_sets_nothing_aside() -> None:
     study = Study().ok().ok(chunk=4096).failed(FailureClass.CUDA_FAULT, attention="triton")
     assert study.memory.set_aside == ()
-    judged = study.memory.judge(study.candidate(attention="triton", chunk=4096))
-    assert judged.standing is Standing.SUSPECT
-    assert "attention=triton" in judged.because
 
 
 def test_a_value_whose_trials_all_fail_alike_is_set_aside_with_its_evidence() -> None:
@@ -119,8 +110,8 @@ def test_a_value_whose_trials_all_fail_alike_is_set_aside_with_its_evidence() ->
     assert aside.failed == (2, 3)
     assert aside.rivals == (0, 1)
     assert aside.evidence == "a log line"
-    assert study.memory.judge(study.candidate(attention="triton", graphs=False)).standing is Standing.SET_ASIDE
-    assert study.memory.judge(study.candidate(graphs=False)).standing is Standing.CLEAR
+    assert aside.covers(study.candidate(attention="triton", graphs=False))
+    assert not aside.covers(study.candidate(graphs=False))
 
 
 def test_one_success_lets_a_value_off() -> None:
@@ -158,9 +149,8 @@ def test_values_that_no_trial_tells_apart_are_set_aside_together_only() -> None:
     study.failed(FailureClass.NCCL_HANG, attention="triton", p2p_level="SYS", chunk=4096)
     (aside,) = study.memory.set_aside
     assert set(aside.settings) == {("attention", "triton"), ("p2p_level", "SYS")}
-    judge = study.memory.judge
-    assert judge(study.candidate(attention="triton", p2p_level="SYS", graphs=False)).standing is Standing.SET_ASIDE
-    assert judge(study.candidate(attention="triton")).standing is Standing.SUSPECT
+    assert aside.covers(study.candidate(attention="triton", p2p_level="SYS", graphs=False))
+    assert not aside.covers(study.candidate(attention="triton"))
 
 
 def test_a_pair_is_set_aside_when_each_half_works_without_the_other() -> None:
@@ -169,7 +159,7 @@ def test_a_pair_is_set_aside_when_each_half_works_without_the_other() -> None:
     study.failed(FailureClass.GRAPH_CAPTURE, attention="triton", graphs=False, chunk=4096)
     (aside,) = study.memory.set_aside
     assert set(aside.settings) == {("attention", "triton"), ("graphs", "off")}
-    assert study.memory.judge(study.candidate(attention="triton", chunk=512)).standing is Standing.CLEAR
+    assert not aside.covers(study.candidate(attention="triton", chunk=512))
 
 
 def test_a_bystander_of_a_worse_value_is_not_set_aside() -> None:
@@ -194,8 +184,8 @@ def test_engines_do_not_share_their_failures() -> None:
     study = Study().ok().ok(chunk=4096)
     study.failed(FailureClass.CUDA_FAULT, attention="triton")
     study.failed(FailureClass.CUDA_FAULT, attention="triton", chunk=4096)
-    other = Candidate("sglang", {**Study.BASE, "attention": "triton"})
-    assert study.memory.judge(other).standing is Standing.CLEAR
+    (aside,) = study.memory.set_aside
+    assert not aside.covers(Candidate("sglang", {**Study.BASE, "attention": "triton"}))
 
 
 # -- when to stop

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from tuner.study.inference import Contrast, Launch, Rounds, holm, launches_needed
+from tuner.study.inference import Contrast, Launch, Rounds, holm
 
 ARMS = ("base", "x", "y", "z")
+PROOF_PAGE = Path(__file__).parents[3] / "docs" / "proof.md"
 
 
 def series(
@@ -145,15 +147,17 @@ def test_the_smallest_gain_is_the_one_that_shows_in_four_of_five_series(df: int,
     assert power == pytest.approx(0.8, abs=0.03)
 
 
-def test_more_noise_needs_more_launches() -> None:
-    needed = [launches_needed(0.02, deviation, arms=4) for deviation in (0.005, 0.01, 0.015, 0.02, 0.03)]
-    assert needed == [3, 5, 10, 17, 37]
+def test_the_manual_says_how_many_launches_tell_two_of_four_configurations_apart() -> None:
+    lines = PROOF_PAGE.read_text(encoding="utf-8").splitlines()
+    table = [line for line in lines if line.startswith(("| deviation from", "| launches each"))]
+    deviations, told = ([cell.strip() for cell in line.split("|")[2:-1]] for line in table)
 
+    def needed(deviation: float) -> int:
+        contrasts = ((n, Contrast(0.0, deviation * math.sqrt(2 / n), 3 * (n - 1))) for n in range(2, 100))
+        return next(n for n, contrast in contrasts if contrast.smallest is not None and contrast.smallest <= 0.02)
 
-@pytest.mark.parametrize(("change", "deviation"), [(0.0, 0.01), (0.02, 0.0), (-1.0, 0.01)])
-def test_launches_needed_refuses_what_has_no_answer(change: float, deviation: float) -> None:
-    with pytest.raises(ValueError, match="above zero"):
-        launches_needed(change, deviation)
+    assert deviations
+    assert [needed(float(share.removesuffix(" %")) / 100) for share in deviations] == [int(count) for count in told]
 
 
 def test_holm_steps_down_and_never_orders_otherwise() -> None:

@@ -50,11 +50,6 @@ def test_all_gpus_are_locked_or_none() -> None:
         assert is_free(4)
 
 
-def test_gpus_are_known_by_uuid_where_there_is_one() -> None:
-    with lock_gpus([0], ["GPU-a"]), pytest.raises(MachineUnfit, match="gpu GPU-a"):
-        lock_gpus([1], ["GPU-a"])
-
-
 def test_the_lock_of_a_killed_process_is_free_at_once() -> None:
     script = "from tuner.trial.hostlocks import lock_gpus as l; x = l([0]); print('locked', flush=True); input()"
     with subprocess.Popen(

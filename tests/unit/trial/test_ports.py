@@ -60,14 +60,6 @@ def test_a_port_that_a_stranger_listens_on_costs_one_try(listener: int, monkeypa
     assert lock_port(listener) is not None  # the lost port was not left locked
 
 
-def test_ports_to_avoid_are_avoided(monkeypatch: pytest.MonkeyPatch) -> None:
-    with reserve_ports(2) as lease:
-        first, second = sorted(lease.ports)
-    monkeypatch.setattr(ports, "_candidates", lambda: [first, second])
-    with reserve_ports(1, avoid=[first]) as again:
-        assert again.ports == (second,)
-
-
 def test_a_lease_that_cannot_be_filled_holds_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with reserve_ports(1) as lease:
         only = lease.ports[0]

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from tuner.trial.statistics import (
     gross_outliers,
     is_steady,
-    launch_spread,
     mean_interval,
     outliers,
-    paired_ratio_interval,
     pooled_ratio_interval,
     positive_interval,
     quantile,
@@ -208,45 +206,6 @@ class TestOverTime:
 
 
 class TestAcrossLaunches:
-    def test_repeats_of_one_launch_do_not_narrow_the_interval(self) -> None:
-        few = launch_spread([[10, 10.1], [11, 11.1], [9, 9.1]])
-        many = launch_spread([[10, 10.1] * 50, [11, 11.1] * 50, [9, 9.1] * 50])
-        assert few.interval is not None
-        assert many.interval is not None
-        assert many.interval.half_width == pytest.approx(few.interval.half_width)
-
-    def test_one_launch_has_no_interval_over_launches(self) -> None:
-        found = launch_spread([[10.0, 10.2, 9.9]])
-        assert found.interval is None
-        assert found.within > 0
-
-    def test_variance_components_are_recovered(self) -> None:
-        random = Random(8)
-        launches = [
-            [center + random.gauss(0, 1) for _ in range(4)] for center in (random.gauss(50, 3) for _ in range(400))
-        ]
-        found = launch_spread(launches)
-        assert found.between == pytest.approx(3, rel=0.1)
-        assert found.within == pytest.approx(1, rel=0.05)
-
-    def test_launches_that_do_not_differ_have_no_variance_between(self) -> None:
-        random = Random(9)
-        found = launch_spread([[random.gauss(0, 1) for _ in range(50)] for _ in range(50)])
-        assert found.between < 0.15
-
-    def test_the_interval_covers_the_truth_where_pooled_repeats_would_not(self) -> None:
-        random = Random(10)
-        hits, pooled = 0, 0
-        for _ in range(1000):
-            groups = [[c + random.gauss(0, 0.2) for _ in range(5)] for c in (random.gauss(20, 1) for _ in range(4))]
-            over_launches, over_all = launch_spread(groups).interval, mean_interval([v for g in groups for v in g])
-            assert over_launches is not None
-            assert over_all is not None
-            hits += over_launches.contains(20)
-            pooled += over_all.contains(20)
-        assert hits / 1000 == pytest.approx(0.95, abs=0.02)
-        assert pooled / 1000 < 0.75
-
     def test_welchs_interval_is_scipys(self) -> None:
         a, b = [5.1, 5.3, 4.9, 5.2], [4.0, 4.6, 4.1]
         found = welch_difference(a, b)
@@ -274,17 +233,7 @@ class TestAcrossLaunches:
         assert single is not None
         assert (single.low, single.high) == pytest.approx((-0.4251060, -0.1361835), abs=1e-6)
 
-    def test_pairs_take_out_what_drifts(self) -> None:
-        drifting = [100, 90, 80, 70]
-        better = [value * 1.05 for value in drifting]
-        paired, unpaired = paired_ratio_interval(better, drifting), ratio_interval(better, drifting)
-        assert paired is not None
-        assert unpaired is not None
-        assert paired.low == pytest.approx(0.05)
-        assert unpaired.contains(0)
-
     def test_too_few_launches_give_no_effect(self) -> None:
         assert ratio_interval([1.0], [1.0, 2.0]) is None
         assert pooled_ratio_interval([1.0], [2.0]) is None
         assert pooled_ratio_interval([], [1.0, 2.0]) is None
-        assert paired_ratio_interval([1.0], [1.0]) is None
