@@ -7,10 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tuner.domain.load import LoadPoint
+from tuner.domain.trial import Cutoff, CutoffBound
 from tuner.search.acquisition import nondominated
 from tuner.search.beliefs import Beliefs
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
+from tuner.search.notebook import Notebook
 
 _SIGMAS = 3.0
 """Of the rival's value, and of the launch in question: nothing within noise is decided."""
@@ -22,14 +25,38 @@ _MOST = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Floor:
+class _Floor:
     """Log values of some objectives, shape (objectives measured,): a launch below all of them is beaten by `rival`."""
 
     rival: int
     values: Array
 
 
-def beaten_below(beliefs: Beliefs, point: Points, measured: Sequence[int]) -> list[Floor]:
+def cutoffs(beliefs: Beliefs, notebook: Notebook, point: Points, loads: Sequence[LoadPoint]) -> list[Cutoff]:
+    """When a launch that was measured at the first of its loads is beaten whatever the others will show.
+
+    Args:
+        beliefs: of one engine.
+        notebook: of the study.
+        point: the one to be launched.
+        loads: in the order in which they are measured.
+    """
+    goals = notebook.objectives
+    known = dict.fromkeys(tuple(k for k, goal in enumerate(goals) if goal.load <= last) for last in loads[:-1])
+    found: list[Cutoff] = []
+    for measured in known:
+        if not measured or len(measured) == len(goals):
+            continue
+        for floor in _beaten_below(beliefs, point, measured):
+            bounds = tuple(
+                CutoffBound(goals[k].at, notebook.value(k, float(value)))
+                for k, value in zip(measured, floor.values, strict=True)
+            )
+            found.append(Cutoff(floor.rival, bounds))
+    return found
+
+
+def _beaten_below(beliefs: Beliefs, point: Points, measured: Sequence[int]) -> list[_Floor]:
     """Floors under which a launched point beats this one on every objective beyond noise.
 
     The objectives that are not measured yet get their optimistic prediction.
@@ -52,7 +79,7 @@ def beaten_below(beliefs: Beliefs, point: Points, measured: Sequence[int]) -> li
     if not len(floors):
         return []
     kept = np.flatnonzero(nondominated(floors))[:_MOST]
-    return [Floor(_trial_at(beliefs, known[rivals][i]), floors[i]) for i in kept]
+    return [_Floor(_trial_at(beliefs, known[rivals][i]), floors[i]) for i in kept]
 
 
 def _trial_at(beliefs: Beliefs, point: Points) -> int:

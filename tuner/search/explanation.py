@@ -23,8 +23,37 @@ _BELIEVED = "believed"
 _Z95 = 1.96
 
 
-def explanation_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any]:
-    """The facts of the models that `Explanation` shows, as a trial's attribute; none when there was no model yet."""
+def note_explanation(
+    trial: Trial,
+    candidate: Candidate,
+    choice: Choice,
+    *,
+    space: Space,
+    notebook: Notebook,
+    hints: Sequence[PriorObservation],
+) -> None:
+    """Keep with a trial what `read_explanation` will tell of it.
+
+    Args:
+        trial: the trial.
+        candidate: what it launches.
+        choice: how our own sampler came to it.
+        space: the space file.
+        notebook: of the study.
+        hints: results of earlier studies that the sampler knows.
+    """
+    lattice = notebook.lattices[candidate.engine]
+    facts = {
+        **_model_facts(notebook, choice),
+        **_prior_facts(space, candidate, lattice.decode(lattice.baseline)),
+        **_hint_facts(hints, candidate, [goal.label for goal in notebook.objectives]),
+    }
+    if facts:
+        trial.set_user_attr(_BELIEVED, facts)
+
+
+def _model_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any]:
+    """What the models expected and doubted; nothing when there was no model yet."""
     beliefs = choice.beliefs
     if beliefs is None:
         return {}
@@ -42,7 +71,7 @@ def explanation_facts(notebook: Notebook, choice: Choice) -> Mapping[str, Any]:
     }
 
 
-def hint_facts(hints: Sequence[PriorObservation], candidate: Candidate, labels: Sequence[str]) -> Mapping[str, Any]:
+def _hint_facts(hints: Sequence[PriorObservation], candidate: Candidate, labels: Sequence[str]) -> Mapping[str, Any]:
     """What earlier studies contribute: how many launches each, and what they had seen of this very candidate."""
     counts = Counter(hint.study for hint in hints if hint.candidate.engine == candidate.engine)
     seen = [
@@ -59,7 +88,7 @@ def hint_facts(hints: Sequence[PriorObservation], candidate: Candidate, labels: 
     return {"hints": dict(counts), "earlier": seen} if counts else {}
 
 
-def prior_facts(space: Space, candidate: Candidate, baseline: Candidate) -> Mapping[str, Any]:
+def _prior_facts(space: Space, candidate: Candidate, baseline: Candidate) -> Mapping[str, Any]:
     """Which of the values that a candidate changes the space file expected to be good, and why."""
     knobs = space.knobs_of(candidate.engine)
     likely = {
@@ -70,12 +99,6 @@ def prior_facts(space: Space, candidate: Candidate, baseline: Candidate) -> Mapp
         and any(same(value, good) for good in prior.likely)
     }
     return {"likely": likely} if likely else {}
-
-
-def note_explanation(trial: Trial, facts: Mapping[str, Any]) -> None:
-    """Keep the facts with a trial."""
-    if facts:
-        trial.set_user_attr(_BELIEVED, dict(facts))
 
 
 def read_explanation(trial: int, candidate: Candidate, attributes: Mapping[str, Any]) -> Explanation:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from tuner.search.beliefs import Beliefs
-from tuner.search.goal import Aims, floors
+from tuner.search.goal import floors
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
 
@@ -25,7 +25,7 @@ seems to be is an accident.
 """
 
 
-def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
+def finalists(beliefs: Beliefs, count: int) -> list[Points]:
     """Up to `count` launched points other than the baseline, the most wanted first.
 
     In turn: the best lead objective at each of `MARGINS`, the best of all objectives together, and the best of each
@@ -40,7 +40,7 @@ def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
     at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
     kept = (beliefs.keeps_limits(known) >= 0.5) & (mean > at_baseline).any(axis=1)
     chosen: list[int] = []
-    for worth in _wishes(beliefs, aims, known, mean):
+    for worth in _wishes(beliefs, known, mean):
         allowed = np.where(kept, worth, -np.inf)
         best = int(allowed.argmax())
         if np.isfinite(allowed[best]) and best not in chosen:
@@ -48,9 +48,9 @@ def finalists(beliefs: Beliefs, aims: Aims, count: int) -> list[Points]:
     return [known[i] for i in chosen[:count]]
 
 
-def _wishes(beliefs: Beliefs, aims: Aims, known: Points, mean: Array) -> Iterator[Array]:
+def _wishes(beliefs: Beliefs, known: Points, mean: Array) -> Iterator[Array]:
     """What makes a point wanted, one wish after the other; -inf where it does not count."""
-    lead, *others = (_at_margin(beliefs, aims, known, mean, margin) for margin in MARGINS)
+    lead, *others = (_at_margin(beliefs, known, mean, margin) for margin in MARGINS)
     yield lead
     yield mean.sum(axis=1)
     yield from others
@@ -62,10 +62,10 @@ def _wishes(beliefs: Beliefs, aims: Aims, known: Points, mean: Array) -> Iterato
         yield np.where(np.arange(len(mean)) == index, 0.0, -np.inf)
 
 
-def _at_margin(beliefs: Beliefs, aims: Aims, known: Points, mean: Array, margin: float) -> Array:
+def _at_margin(beliefs: Beliefs, known: Points, mean: Array, margin: float) -> Array:
     """Lead values of points that are better there than the baseline and keep the floors; -inf of the others."""
     baseline = beliefs.lattice.baseline
-    floor = floors(beliefs, aims)
+    floor = floors(beliefs)
     at_baseline, _ = beliefs.predict(baseline[None])
     fit = mean[:, 0] > at_baseline[0, 0]
     for k, model in enumerate(beliefs.objectives[1:], 1):

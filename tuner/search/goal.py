@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +15,12 @@ from tuner.search.beliefs import Beliefs
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
 
+KEPT = 0.97
+"""Share of the baseline's value that the other objectives must keep for the lead one (the first) to count."""
+
+_REFERENCE = 0.9
+"""Share of the baseline's values from which the front's volume is reckoned."""
+
 _NO_GAIN = 1e-9
 _RUNG = 0.02
 """A launched point starts a new rung only when its chance is higher by this much."""
@@ -28,31 +32,14 @@ _LIMIT_DEDUCTION = 10.0
 
 _LAST = 1e6
 """Taken off a barred candidate's worth: any other candidate comes before it."""
+
 _SMALLEST_EXTENT = 1e-3
 
 
-@dataclass(frozen=True, slots=True)
-class Aims:
-    """What the search is after.
-
-    Attributes:
-        keep: share of the baseline's value that the other objectives must keep for the lead one (the first) to count.
-        reference: share of the baseline's values from which the front's volume is reckoned.
-        front_share: bounds on the share of launches that go for the front as a whole; the others go for the lead
-            objective. Between them, whichever promises more gets more.
-        pool: candidates scored at each ask.
-    """
-
-    keep: float = 0.97
-    reference: float = 0.9
-    front_share: tuple[float, float] = (0.2, 0.4)
-    pool: int = 1200
-
-
-def floors(beliefs: Beliefs, aims: Aims) -> Array:
+def floors(beliefs: Beliefs) -> Array:
     """Log value that each objective must keep for the lead objective to count: a share of the baseline's."""
     at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-    kept: Array = at_baseline[0] + np.log(aims.keep)
+    kept: Array = at_baseline[0] + np.log(KEPT)
     return kept
 
 
@@ -61,17 +48,15 @@ class Goal:
 
     Args:
         beliefs: of one engine.
-        aims: what is sought.
     """
 
-    def __init__(self, beliefs: Beliefs, aims: Aims) -> None:
+    def __init__(self, beliefs: Beliefs) -> None:
         self._beliefs = beliefs
-        self._aims = aims
         known = beliefs.known_points
         mean, _ = beliefs.predict(known)
         at_baseline, _ = beliefs.predict(beliefs.lattice.baseline[None])
-        self._floors = floors(beliefs, aims)
-        self._reference = at_baseline[0] + np.log(aims.reference)
+        self._floors = floors(beliefs)
+        self._reference = at_baseline[0] + np.log(_REFERENCE)
         kept = beliefs.keeps_limits(known)
         self._front = mean[kept >= 0.5]
         top = self._front.max(axis=0) if len(self._front) else at_baseline[0]

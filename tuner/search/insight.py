@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.random import Generator
 
 from tuner.domain.values import spell
 from tuner.search.acquisition import expected_excess
-from tuner.search.base import RemainingGain
+from tuner.search.base import KnobImportance, RemainingGain
 from tuner.search.beliefs import Beliefs
+from tuner.search.goal import floors
 from tuner.search.gp import GaussianProcess
 from tuner.search.kernels import Array
 from tuner.search.lattice import Points
@@ -25,23 +26,16 @@ _SAMPLES = 256
 _UNLIKELY_TO_WORK = 0.5
 
 
-@dataclass(frozen=True, slots=True)
-class AxisEffect:
-    """How one axis moves one objective, in log units; `low` and `high` bound 95 %."""
+def knob_importance(beliefs: Beliefs, objective: int, label: str) -> list[KnobImportance]:
+    """Each knob's best tried value against its worst, averaged over launched points; most important first.
 
-    axis: int
-    effect: float
-    low: float
-    high: float
-    best: int
-    trials: int
-
-
-def axis_effects(beliefs: Beliefs, objective: int) -> list[AxisEffect]:
-    """The difference between each axis' best and worst tried value, averaged over launched points; largest first.
-
-    Only points where the knob is active count, and only values that a working launch had; an axis with fewer than two
+    Only points where the knob is active count, and only values that a working launch had; a knob with fewer than two
     such values is left out.
+
+    Args:
+        beliefs: of one engine.
+        objective: its index.
+        label: its name.
     """
     model = beliefs.objectives[objective]
     worked = beliefs.history.points(beliefs.history.successes)
@@ -57,8 +51,18 @@ def axis_effects(beliefs: Beliefs, objective: int) -> list[AxisEffect]:
         effect = float(mean[top] - mean[bottom])
         variance = covariance[top, top] + covariance[bottom, bottom] - 2 * covariance[top, bottom]
         half = _Z95 * float(np.sqrt(max(variance, 0.0)))
-        away = int((mine[:, i] != axis.baseline).sum())
-        found.append(AxisEffect(i, effect, effect - half, effect + half, int(tried[top]), away))
+        found.append(
+            KnobImportance(
+                engine=beliefs.lattice.engine,
+                knob=axis.name,
+                objective=label,
+                effect=math.expm1(effect),
+                low=math.expm1(effect - half),
+                high=math.expm1(effect + half),
+                best=spell(axis.values[int(tried[top])]),
+                trials=int((mine[:, i] != axis.baseline).sum()),
+            )
+        )
     return sorted(found, key=lambda e: -e.effect)
 
 
@@ -83,14 +87,13 @@ def teaches(beliefs: Beliefs, point: Points) -> Mapping[str, float]:
     return dict(sorted(named.items(), key=lambda item: -item[1]))
 
 
-def remaining_gain(beliefs: Beliefs, floors: Array, confidence: float, rng: Generator) -> RemainingGain:
+def remaining_gain(beliefs: Beliefs, confidence: float, rng: Generator) -> RemainingGain:
     """What the best unlaunched candidate may add to the best launched one, on the lead objective.
 
     Both are compared within each of many joint samples of the models, so that what they share cancels.
 
     Args:
         beliefs: of one engine.
-        floors: log value that each objective after the first must keep, shape (objectives,); the first is ignored.
         confidence: of the upper bound.
         rng: for pool and samples.
     """
@@ -109,8 +112,8 @@ def remaining_gain(beliefs: Beliefs, floors: Array, confidence: float, rng: Gene
     both = np.concatenate([known, pool])
     draws = [_samples(model, both, rng) for model in beliefs.objectives]
     lead = draws[0].copy()
-    for k, draw in enumerate(draws[1:], 1):
-        lead[draw < floors[k]] = -np.inf
+    for draw, floor in zip(draws[1:], floors(beliefs)[1:], strict=True):
+        lead[draw < floor] = -np.inf
     best_known = np.maximum(lead[:, : len(known)].max(axis=1), draws[0][:, : len(known)].min(axis=1))
     gain = np.expm1(np.maximum(lead[:, len(known) :].max(axis=1) - best_known, 0.0))
     return RemainingGain(float(gain.mean()), float(np.quantile(gain, confidence)), confidence)

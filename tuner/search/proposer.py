@@ -10,12 +10,19 @@ from numpy.random import Generator
 
 from tuner.search.base import SpaceExhausted
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, Costs, FitsKept
-from tuner.search.goal import Aims, Goal
+from tuner.search.goal import KEPT, Goal
 from tuner.search.hindsight import failure_model
 from tuner.search.history import Ending, History, Observation, unseen
 from tuner.search.lattice import Lattice, Points
 from tuner.search.pool import any_unseen, candidate_pool, neighbours
 from tuner.search.start import next_start
+
+_POOL = 1200
+"""Candidates scored at each ask."""
+
+_FRONT_SHARE = (0.2, 0.4)
+"""Bounds on the share of launches that go for the front as a whole; the others go for the lead objective. Between them,
+whichever promises more gets more."""
 
 _CLIMBED = 4
 _IDLE = 0.05
@@ -46,16 +53,12 @@ class Proposer:
     Args:
         lattice: of the engine.
         seed: of every random choice.
-        aims: what is sought.
         hints: observations of earlier studies.
     """
 
-    def __init__(
-        self, lattice: Lattice, *, seed: int, aims: Aims | None = None, hints: Sequence[Observation] = ()
-    ) -> None:
+    def __init__(self, lattice: Lattice, *, seed: int, hints: Sequence[Observation] = ()) -> None:
         self._lattice = lattice
         self._seed = seed
-        self._aims = aims or Aims()
         self._hints = tuple(hints)
         self._shown_before = frozenset(
             (i, int(index))
@@ -106,7 +109,7 @@ class Proposer:
         starts from there."""
         if not any((o.point == self._lattice.baseline).all() for o in history.successes):
             return None
-        floor = np.log(self._aims.keep)
+        floor = np.log(KEPT)
         known = [h.point.tobytes() for h in self._hints if h.ending is Ending.FAILED]
         kept = [
             h
@@ -159,7 +162,7 @@ class Proposer:
         own = [o.values for o in history.successes if (o.point == baseline).all()]
         if not own:
             return baseline
-        floor = np.mean(own, axis=0) + np.log(self._aims.keep)
+        floor = np.mean(own, axis=0) + np.log(KEPT)
         kept = [o for o in history.successes if (o.values[1:] >= floor[1:]).all() and not (o.limits > 0).any()]
 
         def worth(launch: Observation) -> float:
@@ -175,13 +178,13 @@ class Proposer:
 
     def _by_model(self, beliefs: Beliefs, rng: Generator) -> Choice:
         history, seen = beliefs.history, beliefs.history.seen()
-        goal = Goal(beliefs, self._aims)
-        pool = candidate_pool(self._lattice, goal.parents, self._aims.pool, seen, rng)
+        goal = Goal(beliefs)
+        pool = candidate_pool(self._lattice, goal.parents, _POOL, seen, rng)
         if not len(pool):
             return self._at_random(history, rng, "at random: everything near the best is known")
         lead, front = goal.gains(pool)
         most_lead, most_front = float(lead.max()), float(front.max())
-        low, high = self._aims.front_share
+        low, high = _FRONT_SHARE
         share = np.clip(most_front / (most_lead + most_front), low, high) if most_lead + most_front > 0 else low
         whole_front = bool(rng.random() < share) and history.objectives > 1
         score = goal.worth(pool, front if whole_front else lead)

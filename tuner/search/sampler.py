@@ -10,7 +10,6 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from tuner.search.goal import Aims
 from tuner.search.history import Observation
 from tuner.search.notebook import ENGINE, Notebook
 from tuner.search.proposer import Choice, Proposer
@@ -25,7 +24,6 @@ class TunerSampler(BaseSampler):
     Args:
         notebook: of the study's space.
         seed: of every random choice.
-        aims: what is sought; None for the usual.
         hints: engine → observations of earlier studies.
     """
 
@@ -34,12 +32,11 @@ class TunerSampler(BaseSampler):
         notebook: Notebook,
         *,
         seed: int,
-        aims: Aims | None = None,
         hints: Mapping[str, Sequence[Observation]] | None = None,
     ) -> None:
         self._notebook = notebook
         self._proposers = {
-            engine: Proposer(lattice, seed=seed, aims=aims, hints=(hints or {}).get(engine, ()))
+            engine: Proposer(lattice, seed=seed, hints=(hints or {}).get(engine, ()))
             for engine, lattice in notebook.lattices.items()
         }
         self._unforeseen = RandomSampler(seed=seed % SEEDS)

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import optuna
@@ -18,13 +16,13 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.load import LoadPoint
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
-from tuner.domain.trial import Cutoff, CutoffBound, Purpose
-from tuner.domain.values import spell
+from tuner.domain.trial import Cutoff, Purpose
 from tuner.errors import InternalError, StudyError
 from tuner.search.base import (
     Explanation,
     Infeasible,
     KnobImportance,
+    Partial,
     PriorObservation,
     Proposal,
     RemainingGain,
@@ -34,22 +32,13 @@ from tuner.search.base import (
     Verdict,
 )
 from tuner.search.beliefs import MIN_SUCCESSES, Beliefs, FitsKept
-from tuner.search.cutoff import beaten_below
-from tuner.search.explanation import (
-    WHY,
-    explanation_facts,
-    hint_facts,
-    note_explanation,
-    prior_facts,
-    read_explanation,
-)
+from tuner.search.cutoff import cutoffs
+from tuner.search.explanation import WHY, note_explanation, read_explanation
 from tuner.search.finalists import finalists
-from tuner.search.goal import Aims, floors
 from tuner.search.history import History
-from tuner.search.insight import axis_effects, remaining_gain
+from tuner.search.insight import knob_importance, remaining_gain
 from tuner.search.lattice import Lattice
 from tuner.search.notebook import ENGINE, LAUNCH, Notebook, candidate_of, is_number, queued
-from tuner.search.proposer import Choice
 from tuner.search.sampler import TunerSampler
 from tuner.search.samplers import DEFAULT, optuna_sampler
 from tuner.search.screening import Screening
@@ -94,31 +83,18 @@ def open_search(
         StorageError: when the database does not answer.
     """
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ExperimentalWarning)
-        return _open(space, storage_url, study_name, baselines, seed, sampler, hints, patience)
-
-
-def _open(
-    space: Space,
-    storage_url: str | None,
-    study_name: str,
-    baselines: Mapping[str, Candidate],
-    seed: int,
-    sampler: str,
-    hints: Sequence[PriorObservation],
-    patience: Patience,
-) -> Search:
     lattices = {engine: Lattice(space, engine, baselines[engine]) for engine in space.engines if engine in baselines}
     notebook = Notebook(space, lattices)
-    chosen: optuna.samplers.BaseSampler
-    if sampler == DEFAULT:
-        chosen = TunerSampler(notebook, seed=seed, hints=notebook.hints(hints))
-    else:
-        chosen = optuna_sampler(
-            sampler, seed=seed, distributions=notebook.distributions, objectives=len(notebook.objectives)
-        )
-    study = study_in(storage_at(storage_url, patience), study_name, chosen, notebook.objectives)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        chosen: optuna.samplers.BaseSampler
+        if sampler == DEFAULT:
+            chosen = TunerSampler(notebook, seed=seed, hints=notebook.hints(hints))
+        else:
+            chosen = optuna_sampler(
+                sampler, seed=seed, distributions=notebook.distributions, objectives=len(notebook.objectives)
+            )
+        study = study_in(storage_at(storage_url, patience), study_name, chosen, notebook.objectives)
     search = Search(study, notebook, seed, space=space, hints=hints if sampler == DEFAULT else ())
     search.queue_baselines(baselines, space.budget.baseline_launches)
     return search
@@ -251,29 +227,19 @@ class Search:
             return None
         why = f"proposed by the sampler {type(sampler).__name__}" if choice is None else choice.why
         candidate = lattice.decode(point)
-        note_explanation(trial, self._facts(choice, candidate))
+        if choice is not None:
+            note_explanation(trial, candidate, choice, space=self._space, notebook=self._notebook, hints=self._hints)
         self._notebook.note_candidate(trial, candidate, point)
         trial.set_user_attr(_PURPOSE, Purpose.SEARCH.value)
         trial.set_user_attr(WHY, why)
         return Proposal(trial.number, candidate, why)
 
-    def _facts(self, choice: Choice | None, candidate: Candidate) -> dict[str, Any]:
-        """What is worth keeping of why a candidate was proposed; the other samplers say nothing."""
-        if choice is None:
-            return {}
-        lattice, labels = self._notebook.lattices[candidate.engine], [g.label for g in self._notebook.objectives]
-        return {
-            **explanation_facts(self._notebook, choice),
-            **prior_facts(self._space, candidate, lattice.decode(lattice.baseline)),
-            **hint_facts(self._hints, candidate, labels),
-        }
-
     def tell(self, trial: int, verdict: Verdict) -> None:
         """See `tuner.search.base.Search.tell`."""
         frozen = self._open_trial(trial)
-        values = getattr(verdict, "values", None)
-        if values is not None and len(values) != len(self._notebook.objectives):
-            raise InternalError(f"trial {trial}: {len(values)} values for {len(self._notebook.objectives)} objectives")
+        objectives = len(self._notebook.objectives)
+        if isinstance(verdict, Scored | Partial) and len(verdict.values) != objectives:
+            raise InternalError(f"trial {trial}: {len(verdict.values)} values for {objectives} objectives")
         if isinstance(verdict, Scored) and not all(is_number(value) for value in verdict.values):
             verdict = Infeasible(FailureClass.SHORT_OUTPUT, verdict.seconds)
         state, told = self._notebook.note_verdict(Trial(self._study, frozen._trial_id), verdict)
@@ -306,7 +272,7 @@ class Search:
         lattice, history = self._notebook.lattices[engine], self._notebook.history(trials, engine)
         if len(history.successes) < MIN_SUCCESSES:
             return []
-        return [lattice.decode(point) for point in finalists(Beliefs(lattice, history), Aims(), count)]
+        return [lattice.decode(point) for point in finalists(Beliefs(lattice, history), count)]
 
     def explain(self, trial: int) -> Explanation:
         """See `tuner.search.base.Search.explain`."""
@@ -319,24 +285,10 @@ class Search:
     def importance(self) -> Sequence[KnobImportance]:
         """See `tuner.search.base.Search.importance`."""
         found: list[KnobImportance] = []
-        for engine, lattice in self._notebook.lattices.items():
-            beliefs = self._beliefs(engine)
-            if beliefs is None:
-                continue
-            for k, goal in enumerate(self._notebook.objectives):
-                for e in axis_effects(beliefs, k):
-                    axis = lattice.axes[e.axis]
-                    shares = {"effect": e.effect, "low": e.low, "high": e.high}
-                    found.append(
-                        KnobImportance(
-                            engine=engine,
-                            knob=axis.name,
-                            objective=goal.label,
-                            best=spell(axis.values[e.best]),
-                            trials=e.trials,
-                            **{name: math.expm1(log) for name, log in shares.items()},
-                        )
-                    )
+        for engine in self._notebook.lattices:
+            if (beliefs := self._beliefs(engine)) is not None:
+                for k, goal in enumerate(self._notebook.objectives):
+                    found += knob_importance(beliefs, k, goal.label)
         return found
 
     def cutoffs(self, trial: int, loads: Sequence[LoadPoint]) -> Sequence[Cutoff]:
@@ -347,19 +299,7 @@ class Search:
         if beliefs is None:
             return ()
         point = self._notebook.lattices[candidate.engine].encode(candidate)
-        goals = self._notebook.objectives
-        found: list[Cutoff] = []
-        known = dict.fromkeys(tuple(k for k, goal in enumerate(goals) if goal.load <= last) for last in loads[:-1])
-        for measured in known:
-            if not measured or len(measured) == len(goals):
-                continue
-            for floor in beaten_below(beliefs, point, measured):
-                bounds = tuple(
-                    CutoffBound(goals[k].at, self._notebook.value(k, float(value)))
-                    for k, value in zip(measured, floor.values, strict=True)
-                )
-                found.append(Cutoff(floor.rival, bounds))
-        return found
+        return cutoffs(beliefs, self._notebook, point, loads)
 
     def remaining_gain(self, confidence: float = 0.9) -> RemainingGain | None:
         """See `tuner.search.base.Search.remaining_gain`."""
@@ -369,7 +309,7 @@ class Search:
             if beliefs is None:
                 return None
             rng = np.random.default_rng([self._seed, len(beliefs.history.all), 1])
-            found.append(remaining_gain(beliefs, floors(beliefs, Aims()), confidence, rng))
+            found.append(remaining_gain(beliefs, confidence, rng))
         return max(found, key=lambda gain: gain.upper)
 
     def _beliefs(self, engine: str) -> Beliefs | None:

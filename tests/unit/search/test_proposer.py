@@ -11,12 +11,9 @@ from support.search_spaces import ENGINE, additive, candidate, failed, history, 
 
 from tuner.domain.outcome import FailureClass
 from tuner.search.base import SpaceExhausted
-from tuner.search.goal import Aims
 from tuner.search.history import Ending, Observation
 from tuner.search.lattice import Lattice, Points
 from tuner.search.proposer import Proposer
-
-SMALL_POOL = Aims(pool=200)
 
 
 def run(
@@ -24,7 +21,7 @@ def run(
 ) -> list[Observation]:
     """Launch the baseline and what is proposed after it."""
     seen = [evaluate(0, grid.baseline)]
-    proposer = Proposer(grid, seed=seed, aims=SMALL_POOL)
+    proposer = Proposer(grid, seed=seed)
     for trial in range(1, launches):
         seen.append(evaluate(trial, proposer.propose(history(grid, seen)).point))
     return seen
@@ -51,7 +48,7 @@ def test_the_same_seed_and_history_give_the_same_proposals(whole: list[Observati
 def test_a_resumed_search_goes_on_as_an_uninterrupted_one(whole: list[Observation]) -> None:
     grid = lattice()
     for cut in (5, 21, 27, 31):
-        fresh = Proposer(grid, seed=0, aims=SMALL_POOL)
+        fresh = Proposer(grid, seed=0)
         assert (fresh.propose(history(grid, whole[:cut])).point == whole[cut].point).all()
 
 
@@ -102,7 +99,7 @@ def test_a_baseline_that_failed_once_is_launched_again_first() -> None:
 def test_proposals_side_by_side_differ(whole: list[Observation]) -> None:
     grid = lattice()
     seen = whole[:30]
-    proposer = Proposer(grid, seed=0, aims=SMALL_POOL)
+    proposer = Proposer(grid, seed=0)
     for trial in range(30, 34):
         point = proposer.propose(history(grid, seen)).point
         nothing = np.full(2, np.nan)
@@ -156,7 +153,7 @@ def test_a_space_of_a_million_million_points_is_no_trouble() -> None:
 
 def test_sixty_knobs_do_not_use_up_the_budget_on_the_start() -> None:
     grid = _space({f"k{i}": {"values": ["a", "b", "c", "d"], "flag": f"--k{i}"} for i in range(60)})
-    evaluate, proposer = noisy(grid), Proposer(grid, seed=0, aims=SMALL_POOL)
+    evaluate, proposer = noisy(grid), Proposer(grid, seed=0)
     seen = [evaluate(0, grid.baseline)]
     while (choice := proposer.propose(history(grid, seen))).beliefs is None:
         seen.append(evaluate(len(seen), choice.point))
