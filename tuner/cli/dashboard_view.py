@@ -6,7 +6,7 @@ import io
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO
+from typing import TYPE_CHECKING, BinaryIO
 
 from tuner.cli.report import findings_of
 from tuner.cli.wording import SIMULATED
@@ -16,11 +16,16 @@ from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.domain.trial import Activity, TrialReport
 from tuner.domain.warnings import WarningCode
 from tuner.search.board_files import Shown, ShownFile
+from tuner.secrets import redact
 from tuner.store import Store
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _REPORT = "report.html"
 _TYPES = {".json": "application/json", ".jsonl": "application/x-ndjson", ".html": "text/html; charset=utf-8"}
 _TEXT = "text/plain; charset=utf-8"
+_LINES_BYTES = 1 << 16
 _PACKED = frozenset({".gz", ".zst", ".npz", ".parquet"})
 
 
@@ -90,11 +95,40 @@ def _files(attempt: AttemptRecord) -> Iterator[ShownFile]:
         file = Path(attempt.run_dir) / path
         if file.is_file():
             name = f"launch {attempt.attempt}: {path}"
-            yield ShownFile(name, _mimetype(file), partial(_open, file))
+            yield ShownFile(name, _mimetype(file), partial(_open_log if file.suffix == ".log" else _open, file))
 
 
 def _open(file: Path) -> BinaryIO:
     return file.open("rb")
+
+
+def _open_log(file: Path) -> BinaryIO:
+    return io.BufferedReader(_Redacted(file))
+
+
+class _Redacted(io.RawIOBase):
+    """A log as everybody may read it: an engine may print in its log what it was given in confidence."""
+
+    def __init__(self, file: Path) -> None:
+        self._source = file.open("rb")
+        self._ready = b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        space = memoryview(buffer)
+        if not self._ready:
+            # Whole lines, so that none is cut within a secret.
+            lines = b"".join(self._source.readlines(_LINES_BYTES))
+            self._ready = redact(lines.decode(errors="surrogateescape")).encode(errors="surrogateescape")
+        size = min(len(space), len(self._ready))
+        space[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
+
+    def close(self) -> None:
+        self._source.close()
+        super().close()
 
 
 def _mimetype(file: Path) -> str:

@@ -67,7 +67,7 @@ class _Guard:
         self._execute = execute
         self._myself = _identify_self()
         self._worker_fd = _watch(worker)
-        self._log = LogWriter(Path(order["log"]))
+        self._log = LogWriter(Path(order["log"]), hidden=order["hidden"])
         self._log_read, self._log_write = os.pipe()
         self._wake_read, wake_write = os.pipe()
         os.set_blocking(wake_write, False)

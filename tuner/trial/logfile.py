@@ -8,10 +8,12 @@ line that says how many bytes were left out. Bytes are never decoded here: inval
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from tuner.trial.blindfold import Blindfold
 
 HEAD_BYTES = 32 * 1024 * 1024
 SEGMENT_BYTES = 16 * 1024 * 1024
@@ -35,9 +37,17 @@ class LogWriter:
     on its log.
     """
 
-    def __init__(self, path: Path, *, head_bytes: int = HEAD_BYTES, segment_bytes: int = SEGMENT_BYTES) -> None:
+    def __init__(
+        self,
+        path: Path,
+        *,
+        hidden: Iterable[str] = (),
+        head_bytes: int = HEAD_BYTES,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
         self.path = path
         self.lost = 0
+        self._blindfold = Blindfold(hidden)
         self._dropped = 0
         self._limits = (head_bytes, segment_bytes)
         self._number = 0
@@ -46,6 +56,9 @@ class LogWriter:
 
     def write(self, data: bytes) -> None:
         """Append, beginning a new segment where the present one is full."""
+        self._append(self._blindfold.hide(data))
+
+    def _append(self, data: bytes) -> None:
         while data:
             limit = self._limits[min(self._number, 1)]
             if self._written >= limit:
@@ -62,6 +75,7 @@ class LogWriter:
 
     def close(self) -> None:
         """Close the file and join the segments."""
+        self._append(self._blindfold.rest())
         os.close(self._file)
         join_segments(self.path, left_out=self.lost + self._dropped)
 

@@ -22,6 +22,7 @@ from tuner.errors import InternalError
 from tuner.trial import cgroup as cgroups
 from tuner.trial import guard as guard_program
 from tuner.trial import sharedmemory
+from tuner.trial.blindfold import secret_values
 from tuner.trial.deaths import Death
 from tuner.trial.environment import build_environment
 from tuner.trial.gpu import DirtyGpu, GpuProbe, memory_floor, wait_until_clean
@@ -99,13 +100,15 @@ def launch(
     record.write(run_dir)
     if scratch is not None and scratch.make(shared_temp, environment):
         environment[VARIABLE] = str(scratch.path)
+    variables = environment if warm is None else {**warm.variables, **environment}
     order = {
         "launch_id": launch_id,
         "worker": dataclasses.astuple(worker),
         "argv": plan.argv,
-        "env": environment if warm is None else {**warm.variables, **environment},
+        "env": variables,
         "cwd": plan.cwd or str(run_dir),
         "log": str(run_dir / LOG),
+        "hidden": secret_values(variables),
         "cgroup": cgroup,
         "scratch": record.scratch,
         "held": [] if warm is not None else [lock.descriptor for lock in holds],

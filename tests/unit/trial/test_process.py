@@ -166,6 +166,17 @@ def test_a_launch_can_be_repeated_from_its_script(tmp_path: Path) -> None:
     assert not any(line.startswith("NCCL_ALGO") for line in first)
 
 
+def test_a_server_that_prints_its_environment_prints_no_secret_into_its_log(tmp_path: Path) -> None:
+    server = launch(
+        rogue_plan("environment", pass_env=("HF_TOKEN",)), tmp_path, caller_env={"HF_TOKEN": "geheim-geheim"}
+    )
+    assert eventually(lambda: server.poll() == 0)
+    server.close()
+    said = (tmp_path / "server.log").read_text()
+    assert "HF_TOKEN=***" in said
+    assert "geheim-geheim" not in said
+
+
 def test_the_plan_beside_the_log_is_complete_json(tmp_path: Path) -> None:
     plan = rogue_plan("quiet", env={"A": "1"})
     launch(plan, tmp_path).close()
