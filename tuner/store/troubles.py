@@ -38,9 +38,14 @@ _TROUBLES = (
         "give another file, or restore it from a copy",
     ),
     _Trouble(
-        r"readonly database|read-only (transaction|sql)|cannot execute \w+ in a read-only",
+        r"readonly database",
         "{url} is read-only",
         "make the file and its folder writable, or give another --storage",
+    ),
+    _Trouble(
+        r"read-only (transaction|sql)|cannot execute \w+ in a read-only",
+        "{url} is read-only",
+        "is it a standby, or set to default_transaction_read_only? Give the server that takes writes",
     ),
     _Trouble(
         r"unable to open database file",

@@ -130,6 +130,17 @@ class TestOpening:
             store.create_study(records.study())
         assert caught.value.hint == "make the file and its folder writable, or give another --storage"
 
+    def test_the_server_takes_no_writes(self, own_postgres: postgres.PostgresServer) -> None:
+        open_store(own_postgres.url()).close()
+        options = "?options=-c%20default_transaction_read_only%3Don"
+        with (
+            open_store(own_postgres.url() + options) as store,
+            pytest.raises(StorageError, match="is read-only") as caught,
+        ):
+            store.create_study(records.study())
+        assert caught.value.hint is not None
+        assert caught.value.hint.endswith("Give the server that takes writes")
+
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
     @pytest.mark.parametrize("exists", [False, True], ids=["new file", "file of another user"])
     def test_another_user_cannot_write_into_the_folder(self, exists: bool) -> None:
