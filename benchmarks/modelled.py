@@ -42,7 +42,7 @@ _LAUNCH_S = 180.0
 _SAMPLED_AT_S = range(0, 60, 4)
 """Seconds of simulated time at which a launch's speed is looked at; their mean is what a benchmark would see."""
 
-_SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+SCRATCH = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 """Memory, where the system offers it: launches that take no time would wait for the disk."""
 
 DEAD_KNOBS = {
@@ -221,7 +221,7 @@ def modelled_study(space: Space, machine: Machine, sampler: str) -> Iterator[Mod
     baselines = {ENGINE: baseline}
     record = StudyRecord(space.name, space, "", "", sampler, machine.seed, True, "0", 0.0)
     with (
-        tempfile.TemporaryDirectory(prefix="tuner-proof-", dir=_SCRATCH) as folder,
+        tempfile.TemporaryDirectory(prefix="tuner-proof-", dir=SCRATCH) as folder,
         open_store(f"sqlite:///{folder}/t.db") as store,
     ):
         store.create_study(record)

@@ -6,8 +6,10 @@ and more than a gigabyte, their columns a few seconds.
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
@@ -46,7 +48,21 @@ def read_attempts(
     """
     ordered = sorted(ids)
     for begin in range(0, len(ordered), _CHUNK):
-        yield from _chunk(session, ordered[begin : begin + _CHUNK], metrics)
+        with _uncollected():
+            found = list(_chunk(session, ordered[begin : begin + _CHUNK], metrics))
+        yield from found
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Nothing that is read becomes garbage, and Python's collector would look for some in it again and again."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
 
 
 def _chunk(session: Session, ids: Sequence[int], metrics: Collection[Metric] | None) -> Iterator[AttemptRecord]:
