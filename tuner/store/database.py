@@ -41,6 +41,7 @@ class Database:
     def __init__(self, url: URL, patience_s: float = PATIENCE_S) -> None:
         self.url = url
         self._patience_s = patience_s
+        self._is_given_up = False
         self.engine = _engine(url)
         self.writer = self.engine.execution_options(**{_WRITES: True})
 
@@ -82,21 +83,30 @@ class Database:
     def patiently(self, work: Callable[[], Result]) -> Result:
         """Call something that uses this database, again while the database is away.
 
+        Once it was waited for in vain, later calls fail at once until it answers again: what is left to do when a study
+        ends would wait as long for each of its steps.
+
         Raises:
             StorageError: it is still out of reach after `patience_s`, or refuses.
         """
         deadline, pause = time.monotonic() + self._patience_s, _FIRST_PAUSE_S
         while True:
             try:
-                return work()
+                result = work()
             except Exception as failure:
                 error = database_error(failure)
                 if error is None:
                     raise
                 trouble = explained(error, self.url)
-                if not may_pass(error) or time.monotonic() + pause > deadline:
+                if not may_pass(error):
+                    raise trouble from failure
+                if self._is_given_up or time.monotonic() + pause > deadline:
+                    self._is_given_up = True
                     raise trouble from failure
                 _log.warning("database_away", storage=shown(self.url), problem=trouble.message, retry_in_s=pause)
+            else:
+                self._is_given_up = False
+                return result
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 

@@ -15,12 +15,15 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from sqlalchemy import text
 from support import postgres, records
 
 from tuner.domain.study import AttemptState, StudyState
 from tuner.domain.trial import Purpose
 from tuner.errors import StorageError
 from tuner.store import Store, open_store
+from tuner.store.database import Database
+from tuner.store.urls import parse_url
 
 PASSWORD = "Sesame1!"
 
@@ -262,3 +265,24 @@ def test_a_file_that_is_taken_away_from_under_a_study_is_told_at_its_next_step(t
                 pass
         with pytest.raises(StorageError, match="was deleted or replaced while it was in use"):
             store.set_state("night", StudyState.RUNNING)
+
+
+def test_a_database_that_was_waited_for_in_vain_is_not_waited_for_again_until_it_answers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waited: list[float] = []
+    monkeypatch.setattr("tuner.store.database.time.sleep", waited.append)
+    monkeypatch.setattr("tuner.store.database.time.monotonic", lambda: sum(waited))
+    database = Database(parse_url("postgresql://tuner@127.0.0.1:1/tuner"), patience_s=60)
+
+    def ask() -> float:
+        """Seconds that it was waited for."""
+        before = sum(waited)
+        with pytest.raises(StorageError, match="cannot reach"):
+            database.read(lambda session: session.execute(text("SELECT 1")))
+        return sum(waited) - before
+
+    assert ask() > 50
+    assert ask() == 0
+    assert database.patiently(lambda: "it answers") == "it answers"
+    assert ask() > 50
