@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.probe import Backend, MessageSize, ProbeReport
 from tuner.probe.analysis import ProbeFindings, Ranked
+from tuner.trial.statistics import Interval
 
 _UNITS = ((1 << 20, "MiB"), (1 << 10, "KiB"))
 
@@ -19,9 +20,9 @@ def size_text(size_bytes: int) -> str:
     return f"{size_bytes} B"
 
 
-def change_text(change: float) -> str:
-    """`3 % slower`, `12 % faster`, of a relative difference in time."""
-    return f"{abs(change):.0%}".replace("%", " %") + (" slower" if change > 0 else " faster")
+def _faster_text(change: Interval) -> str:
+    """`19 % [14, 24]`, of a relative difference in time that is below zero."""
+    return f"{-change.center:.0%} [{-100 * change.high:.0f}, {-100 * change.low:.0f}]".replace("%", " %")
 
 
 def advice(report: ProbeReport) -> tuple[str, ...]:
@@ -43,7 +44,7 @@ def _sentences(report: ProbeReport) -> Iterator[str]:
     if not findings.has_noise:
         yield "too little was repeated to know the noise: nothing is said about differences; give it more --seconds"
     elif best is not None:
-        yield _about_best(best)
+        yield _about_best(best, report.sizes)
     elif len(report.settings) > 1:
         yield "no setting is faster than the default at decode sizes beyond noise"
     for knob in findings.idle:
@@ -71,8 +72,10 @@ def _listed(sizes: list[MessageSize]) -> str:
     return ", ".join(f"{size.step} ({size_text(size.size_bytes)})" for size in sizes)
 
 
-def _about_best(best: Ranked) -> str:
-    text = f"{best.setting.label}: decode all-reduces {change_text(best.decode_change)} than the default"
+def _about_best(best: Ranked, sizes: Sequence[MessageSize]) -> str:
+    named = {size.size_bytes: size for size in sizes}
+    gains = (f"{_listed([named[row.size_bytes]])} {_faster_text(row.change)}" for row in best.gains if row.change)
+    text = f"{best.setting.label}: {', '.join(gains)} faster than the default"
     if best.step_us is not None and best.step_us > 0:
         text += f"; at most {best.step_us:.0f} µs of a decode step at C=1"
     return f"{text}: worth an early launch, tokens per second decide"

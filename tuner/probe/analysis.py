@@ -58,16 +58,14 @@ class Ranked:
     Attributes:
         setting: what it is.
         decode_change: mean relative difference to the default over decode sizes.
-        faster: whether some decode size is faster beyond noise and none slower.
-        slower: whether some decode size is slower beyond noise and none faster.
+        gains: decode sizes at which it is faster beyond noise; none where another one is slower.
         step_us: microseconds that a decode step of one request gains (negative: loses) by it at most; None where the
             model's layers are unknown.
     """
 
     setting: ProbeSetting
     decode_change: float
-    faster: bool
-    slower: bool
+    gains: tuple[SizeTime, ...]
     step_us: float | None
 
 
@@ -116,7 +114,7 @@ class ProbeFindings:
     @property
     def best(self) -> Ranked | None:
         """The first setting that is faster than the default beyond noise; None when there is none."""
-        return next((ranked for ranked in self.ranking if ranked.faster), None)
+        return next((ranked for ranked in self.ranking if ranked.gains), None)
 
     @cached_property
     def idle(self) -> tuple[IdleKnob, ...]:
@@ -143,7 +141,7 @@ class ProbeFindings:
         """Knob → values worth trying first, best first; left out are knobs of which nothing is known to help."""
         found: dict[str, list[Value]] = {}
         for ranked in self.ranking:
-            if not ranked.faster:
+            if not ranked.gains:
                 continue
             for knob, value in ranked.setting.values.items():
                 values = found.setdefault(knob, [])
@@ -176,15 +174,14 @@ class ProbeFindings:
         rows = self._rows(setting.label, self._decode)
         changes = {row.size_bytes: _relative(row.runs_us, self._runs(DEFAULT, row.size_bytes)) for row in rows}
         slower = any(row.change is not None and row.change.low > 0 for row in rows)
-        faster = any(row.change is not None and row.change.high < 0 for row in rows)
+        faster = tuple(row for row in rows if row.change is not None and row.change.high < 0)
         smallest = min(rows, key=lambda row: row.size_bytes)
         layers = self.report.layers
         gain = median(self._runs(DEFAULT, smallest.size_bytes)) - smallest.center_us
         return Ranked(
             setting=setting,
             decode_change=fmean(changes.values()),
-            faster=faster and not slower,
-            slower=slower and not faster,
+            gains=() if slower else faster,
             step_us=None if layers is None else gain * layers * ALL_REDUCES_PER_LAYER,
         )
 

@@ -150,6 +150,39 @@ REPEATS = {
 }
 
 
+class TestGainsAtSomeSizes:
+    """Microseconds of two H200s with a model of 7168 numbers for each token (docs/results/h200-x2-moe)."""
+
+    RUNS = {  # noqa: RUF012
+        "default": [(11.785, 12.547, 28.3), (12.204, 12.163, 27.9), (12.726, 11.914, 28.0), (12.342, 12.429, 28.2)],
+        "proto=LL": [(12.890, 11.962, 22.5), (13.142, 12.259, 22.8)],
+    }
+
+    def found(self, **more: list[tuple[float, float, float]]) -> ProbeFindings:
+        runs = self.RUNS | {name.replace("_", "="): found for name, found in more.items()}
+        times = {
+            label: [dict(zip((size.size_bytes for size in SIZES), (*us, 400.0), strict=True)) for us in found]
+            for label, found in runs.items()
+        }
+        return ProbeFindings(
+            report(times, [ProbeSetting(), *(setting(proto=label[6:]) for label in runs if "=" in label)])
+        )
+
+    def test_only_the_sizes_that_gain_are_told_with_their_interval(self) -> None:
+        found = self.found()
+        best = found.best
+        assert best is not None
+        assert [(row.size_bytes, row.center_us) for row in best.gains] == [(MIB, pytest.approx(22.65))]
+        (told,) = [line for line in advice(found.report) if line.startswith("proto=LL: ")]
+        assert told.startswith("proto=LL: decode at C=128 (1 MiB) 19 % [")
+        assert told.endswith("] faster than the default: worth an early launch, tokens per second decide")
+
+    def test_a_setting_that_loses_at_another_size_gains_nothing(self) -> None:
+        found = self.found(proto_LL128=[(18.115, 18.720, 24.2), (18.152, 17.856, 24.0)])
+        gains = {ranked.setting.label: bool(ranked.gains) for ranked in found.ranking}
+        assert gains == {"default": False, "proto=LL": True, "proto=LL128": False}
+
+
 class TestTwoH200:
     """One run each of some settings. Those that change nothing there (level NVL, 512 threads, shared memory off, debug
     lines) repeat the default; algorithm Ring, which NCCL chose anyway, repeats each protocol."""
@@ -177,9 +210,10 @@ class TestTwoH200:
         assert "no setting is faster than the default at decode sizes beyond noise" in advice(found.report)
 
     def test_what_is_twice_as_slow_is_slower_beyond_noise(self, found: ProbeFindings) -> None:
-        slower = {ranked.setting.label for ranked in found.ranking if ranked.slower}
+        slower = {row.setting for row in found.times if row.change is not None and row.change.low > 0}
         assert {"proto=Simple", "p2p_disable=1"} <= slower
-        assert "proto=LL" not in slower
+        at_decode = {row.setting for row in found.times if row.differs and row.size_bytes < 16 * MIB}
+        assert "proto=LL" not in at_decode
 
     def test_few_channels_hurt_large_messages_and_not_small_ones(self, found: ProbeFindings) -> None:
         by_size = {row.size_bytes: row.differs for row in found.times if row.setting == "channels=2"}
