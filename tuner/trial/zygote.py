@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from tuner.trial.deviceanswers import DeviceAnswers
+    from tuner.trial.readytokenizers import ReadyTokenizers
 
 MARK = "TUNER_LAUNCH_ID"
 MESSAGE_BYTES = 1 << 20
@@ -50,13 +51,14 @@ class _Imports(NamedTuple):
 
     report: dict[str, Any]
     answers: DeviceAnswers | None
+    tokenizers: ReadyTokenizers | None
     cuda_is_initialised: Callable[[], bool]
 
 
 def _import(wish: Mapping[str, Any]) -> _Imports:
     """Import what is there."""
     sys.path.append(_PACKAGE_ROOT)
-    from tuner.trial import deviceanswers, forkable, importspy
+    from tuner.trial import deviceanswers, forkable, importspy, readytokenizers
 
     sys.path.remove(_PACKAGE_ROOT)
     began, given = time.monotonic(), dict(os.environ)
@@ -85,7 +87,7 @@ def _import(wish: Mapping[str, Any]) -> _Imports:
         "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, wish["ready_threads"]),
         "files": forkable.mapped_files(),
     }
-    return _Imports(report, answers, forkable.cuda_is_initialised)
+    return _Imports(report, answers, readytokenizers.for_transformers(), forkable.cuda_is_initialised)
 
 
 def _prepare_titles() -> None:
@@ -223,12 +225,14 @@ def _collect_dead(_number: int, _frame: FrameType | None) -> None:
             pass
 
 
-def _serve(channel: socket.socket) -> Mapping[str, Any] | None:
+def _serve(channel: socket.socket, tokenizers: ReadyTokenizers | None) -> Mapping[str, Any] | None:
     """Fork a guard for each message; returns the order in a server's process, None when the worker is gone."""
     while True:
         message, descriptors, _, _ = socket.recv_fds(channel, MESSAGE_BYTES, _MOST_DESCRIPTORS)
         if not message:
             return None
+        if tokenizers is not None:
+            tokenizers.prepare()
         pid = os.fork()
         if pid == 0:
             os.close(channel.detach())
@@ -252,7 +256,7 @@ def main() -> None:
     # What is garbage is copied into no server, and no collection of this process or of a guard copies pages.
     gc.collect()
     gc.freeze()
-    order = _serve(channel)
+    order = _serve(channel, imports.tokenizers)
     if order is None:
         return
     # A server's collector walks what it imported, as in a plain launch: spared that, it stops less often under load.
@@ -262,6 +266,8 @@ def main() -> None:
     _forget_temporary_folder()
     _set_signals(handlers)
     _set_randomness()
+    if imports.tokenizers is not None:
+        imports.tokenizers.start()
     if imports.answers is not None:
         imports.answers.start()
         os.register_at_fork(after_in_child=imports.answers.stop)
