@@ -13,6 +13,7 @@ environment variables that making it asked for. What took threads is left alone,
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import sys
@@ -60,6 +61,7 @@ class ReadyTokenizers:
         self._asked: Counter[str] = Counter()
         # Forks share its position, so each note follows the last.
         self._notes = os.memfd_create("tokenizers")
+        self._notes_are = os.fstat(self._notes).st_ino
         self._read = 0
         self._given_up: set[str] = set()
 
@@ -69,6 +71,7 @@ class ReadyTokenizers:
         """Give from now on."""
         give = self._give
 
+        @functools.wraps(self._make)
         def from_pretrained(cls: type, *arguments: Any, **options: Any) -> Any:
             return give(cls, arguments, options)
 
@@ -86,9 +89,14 @@ class ReadyTokenizers:
         tokenizer = self._make(cls, *arguments, **options)
         seconds = time.monotonic() - began
         if seconds < _LONGEST_S and _threads() == threads:
-            with contextlib.suppress(OSError):  # a server may have closed what it does not know
-                os.write(self._notes, f"{json.dumps([key, self._asked[key]])}\n".encode())
+            self._note(key)
         return tokenizer
+
+    def _note(self, key: str) -> None:
+        # A server may have closed what it does not know, and the number may be another file's by now.
+        with contextlib.suppress(OSError):
+            if os.fstat(self._notes).st_ino == self._notes_are:
+                os.write(self._notes, f"{json.dumps([key, self._asked[key]])}\n".encode())
 
     # -- in the parent ------------------------------------------------------------------------------------------------
 

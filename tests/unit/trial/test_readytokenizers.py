@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,9 @@ def work(told):
 
 def main():
     os.chdir(wish["cwd"])
+    if "closes" in sys.argv:
+        os.closerange(3, 100)
+        files = [open("taken", "a") for _ in range(20)]
     own = make()
     told = multiprocessing.Queue()
     process = multiprocessing.Process(target=work, args=[told])
@@ -91,12 +95,14 @@ class Engine:
     def makers(self) -> list[str]:
         return (self.folder / "made").read_text().split()
 
-    def launch(self, *inputs: Any, model: str = "", options: dict[str, Any] | None = None, **env: str) -> Seen:
+    def launch(
+        self, *inputs: Any, model: str = "", options: dict[str, Any] | None = None, more: Sequence[str] = (), **env: str
+    ) -> Seen:
         self.launches += 1
         run = self.folder / f"run-{self.launches}"
         folder = model or str(self.folder / "model")
         wish = {"folder": folder, "inputs": inputs, "options": options or {}, "cwd": str(self.folder)}
-        plan = installed_plan(self.folder / "serve", json.dumps(wish), MADE=str(self.folder / "made"), **env)
+        plan = installed_plan(self.folder / "serve", json.dumps(wish), *more, MADE=str(self.folder / "made"), **env)
         with launch(plan, run, warm=self.parents.parent_for(plan, WARM, self.folder / "warm.log")):
             assert eventually(has_written(run, "server "))
             lines = (run / "server.log").read_text().splitlines()
@@ -167,3 +173,9 @@ def test_what_fails_in_the_parent_is_left_to_servers_and_not_tried_there_again(e
     for _ in range(3):
         assert engine.launch(options=only_in_servers) == Seen(ALL_OF_THEM, shared=False, made=3)
     assert len(engine.makers) == 3 * 3 + 1
+
+
+def test_a_server_that_closes_all_files_writes_no_note_into_another(engine: Engine) -> None:
+    for _ in range(2):
+        assert engine.launch(more=["closes"]).made == 3
+    assert (engine.folder / "taken").read_text() == ""
