@@ -61,7 +61,7 @@ class ReadyTokenizers:
         self._asked: Counter[str] = Counter()
         # Forks share its position, so each note follows the last.
         self._notes = os.memfd_create("tokenizers")
-        self._notes_are = os.fstat(self._notes).st_ino
+        self._notes_are = os.fstat(self._notes)
         self._read = 0
         self._given_up: set[str] = set()
 
@@ -95,7 +95,7 @@ class ReadyTokenizers:
     def _note(self, key: str) -> None:
         # A server may have closed what it does not know, and the number may be another file's by now.
         with contextlib.suppress(OSError):
-            if os.fstat(self._notes).st_ino == self._notes_are:
+            if os.path.samestat(os.fstat(self._notes), self._notes_are):
                 os.write(self._notes, f"{json.dumps([key, self._asked[key]])}\n".encode())
 
     # -- in the parent ------------------------------------------------------------------------------------------------
