@@ -9,7 +9,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 UV     := $(BIN)/uv
 
-.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify bench-proof faults wheel lock clean
+.PHONY: install study test unit check format engines docs bench-loadgen bench-search bench-classify bench-history bench-proof faults wheel lock clean
 
 install: $(VENV)/.installed
 
@@ -60,6 +60,9 @@ bench-search: install
 
 bench-proof: install
 	$(BIN)/python -m benchmarks.proof
+
+bench-history: install
+	$(BIN)/python -m benchmarks.history
 
 bench-classify: install
 	$(BIN)/python -m benchmarks.classify

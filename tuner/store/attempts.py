@@ -28,7 +28,7 @@ class Attempts(Transactions):
 
     def __init__(self, database: Database, clock: Callable[[], float] = time.time) -> None:
         super().__init__(database, clock)
-        self._ended: dict[_Identity, AttemptRecord] = {}
+        self._ended: dict[int, AttemptRecord] = {}
 
     def open_attempt(
         self,
@@ -234,10 +234,10 @@ class Attempts(Transactions):
             found = [_Identity(*row) for row in rows]
             if metrics is not None:
                 return list(read_attempts(session, [one.id for one in found], metrics))
-            unread = [one.id for one in found if one not in self._ended]
+            unread = [one.id for one in found if not one.is_of(self._ended.get(one.id))]
             fresh = {record.id: record for record in read_attempts(session, unread)}
-            self._ended |= {one: fresh[one.id] for one in found if one.has_ended and one.id in fresh}
-            known = (fresh.get(one.id) or self._ended.get(one) for one in found)
+            self._ended |= {n: record for n, record in fresh.items() if record.state is not AttemptState.RUNNING}
+            known = (fresh.get(one.id) or self._ended.get(one.id) for one in found)
             return [record for record in known if record is not None]
 
         return self._database.read(work)
@@ -259,9 +259,8 @@ class _Identity(NamedTuple):
     state: str
     told: bool
 
-    @property
-    def has_ended(self) -> bool:
-        return self.state != AttemptState.RUNNING.value
+    def is_of(self, record: AttemptRecord | None) -> bool:
+        return record is not None and self == (record.id, record.started_at, record.state.value, record.told)
 
 
 def _is_lost(owner: str, expires_at: float, now: float) -> bool:

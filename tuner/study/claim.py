@@ -6,9 +6,13 @@ import time
 from collections.abc import Callable
 
 from tuner.domain.study import StudyRecord
+from tuner.errors import Stopped
 from tuner.store import Store
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import LEASE_S
+from tuner.study.stopping import StopSwitch, Urgency
+
+_GLANCE_S = 1.0
 
 
 def claim(
@@ -16,6 +20,7 @@ def claim(
     record: StudyRecord,
     owner: str,
     notify: Callable[[StudyEvent], None],
+    stop: StopSwitch,
     sleep: Callable[[float], None] = time.sleep,
 ) -> None:
     """Become the coordinator for `LEASE_S` seconds.
@@ -25,13 +30,17 @@ def claim(
 
     Raises:
         StudyError: another coordinator runs the study.
+        Stopped: the user did not wait for a sign of life.
     """
     lease = store.coordinator(record.name)
     if lease is not None and lease.expires_at - time.time() > _longest_s(record):
         until = time.strftime("%Y-%m-%d %H:%M", time.localtime(lease.expires_at))
         text = f"{lease.owner} claims {record.name} until {until}, so its clock is ahead"
         notify(Noted(f"{text}: waiting {LEASE_S:.0f} s for a sign of life"))
-        sleep(LEASE_S)
+        for _ in range(round(LEASE_S / _GLANCE_S)):
+            if stop.urgency > Urgency.NONE:
+                raise Stopped("stopped; the study was left as it was")
+            sleep(_GLANCE_S)
         if store.coordinator(record.name) == lease:
             store.release_coordinator(record.name, lease.owner)
             notify(Noted("there was none: the study is taken over"))

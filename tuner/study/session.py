@@ -94,10 +94,11 @@ def run_study(
 
     Raises:
         StudyError: another coordinator runs it.
+        Stopped: the user stopped it before it was clear that nobody else runs it.
         MachineUnfit: Ray or its GPUs are not to be had.
     """
     record, owner = prepared.record, this_process()
-    claim(store, record, owner, notify)
+    claim(store, record, owner, notify, stop)
     try:
         store.change_study(record)
         earlier = store.attempts(record.name)

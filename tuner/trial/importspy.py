@@ -38,7 +38,7 @@ _listed: set[str] = set()
 
 
 class EnvironmentSpy:
-    """While entered, `os.environ` remembers.
+    """While entered, `os.environ` remembers, from nothing each time.
 
     Attributes:
         read: names that were asked for.
@@ -49,6 +49,8 @@ class EnvironmentSpy:
     listed = _listed
 
     def __enter__(self) -> Self:
+        _asked.clear()
+        _listed.clear()
         os.environ.__class__ = _Spied
         return self
 

@@ -1,10 +1,11 @@
 """Tokenizers that servers find ready made; part of `zygote`, standard library only.
 
-Each process of an engine makes the same tokenizer of the same files, some of them several times over: of SGLang's warm
-start on two H200s that was half. A server notes what it made; before it forks the next one, the parent makes as many;
-and who asks for one of them then is given it. Each is given once, so that no two places of a server share one, and only
-where making it anew would do the same: the same class and arguments, the same files, and the same values of all
-environment variables that making it asked for. What took threads is left alone, since a fork would lose them.
+Each process of an engine makes the same tokenizer of the same files, some of them several times over: on two H200s that
+was half of what SGLang's scheduler did in a warm start. A server notes what it made; before it forks the next one, the
+parent makes as many; and who asks for one of them then is given it. Each is given once, so that no two places of a
+server share one, and only where making it anew would do the same: the same class and arguments, the same files, and the
+same values of all environment variables that making it asked for. What took threads or set a variable is left alone,
+since a fork would lose it.
 
 `from_pretrained` of transformers' base class is where all of them pass (tokenization_utils_base.py, checked in 5.17 and
 5.19).
@@ -128,14 +129,16 @@ class ReadyTokenizers:
             cls = getattr(cls, part, None)
         if cls is None or _key(cls, arguments, options) != key:
             return None
-        threads = _threads()
+        threads, given = _threads(), dict(os.environ)
         with importspy.EnvironmentSpy() as spy:
-            spy.read.clear()
-            spy.listed.clear()
             try:
                 tokenizer = self._make(cls, *arguments, **options)
             except Exception:  # noqa: BLE001 - then it fails in the server, where it is seen
                 return None
+        if given != dict(os.environ):
+            os.environ.clear()
+            os.environ.update(given)
+            return None
         if spy.listed or _threads() != threads:
             return None
         return _Ready(tokenizer, {name: os.environ.get(name) for name in spy.read})

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 import pytest
 from support import records
 
-from tuner.errors import StudyError
+from tuner.errors import Stopped, StudyError
 from tuner.store import Store, open_store
 from tuner.study.claim import claim
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import LEASE_S
+from tuner.study.stopping import StopSwitch
 
 YEAR_S = 365 * 86_400.0
 THEIRS, OURS = "far:1:2:3", "here:1:2:3"
@@ -29,11 +30,11 @@ def test_a_claim_by_a_clock_that_is_ahead_ends_without_a_sign_of_life(store: Sto
     store.acquire_coordinator("night", THEIRS, YEAR_S)
     slept: list[float] = []
     told: list[StudyEvent] = []
-    claim(store, records.study(), OURS, told.append, slept.append)
+    claim(store, records.study(), OURS, told.append, StopSwitch(), slept.append)
     lease = store.coordinator("night")
     assert lease is not None
     assert lease.owner == OURS
-    assert slept == [LEASE_S]
+    assert sum(slept) == LEASE_S
     texts = [event.text for event in told if isinstance(event, Noted)]
     year = time.localtime(time.time() + YEAR_S).tm_year
     assert texts[0].startswith(f"{THEIRS} claims night until {year}-")
@@ -47,7 +48,24 @@ def test_one_that_is_renewed_meanwhile_is_respected(store: Store) -> None:
         store.acquire_coordinator("night", THEIRS, YEAR_S + 1)
 
     with pytest.raises(StudyError, match=f"is being run by {THEIRS}"):
-        claim(store, records.study(), OURS, lambda _event: None, renewed)
+        claim(store, records.study(), OURS, lambda _event: None, StopSwitch(), renewed)
+
+
+def test_ctrl_c_ends_the_wait_and_leaves_the_claim(store: Store) -> None:
+    store.acquire_coordinator("night", THEIRS, YEAR_S)
+    stop = StopSwitch()
+    slept: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        stop.press()
+
+    with pytest.raises(Stopped, match="left as it was"):
+        claim(store, records.study(), OURS, lambda _event: None, stop, sleep)
+    assert len(slept) == 1
+    lease = store.coordinator("night")
+    assert lease is not None
+    assert lease.owner == THEIRS
 
 
 @pytest.mark.parametrize("seconds", [LEASE_S, 1800.0])
@@ -55,7 +73,7 @@ def test_one_that_a_right_clock_can_have_made_is_not_waited_for(store: Store, se
     store.acquire_coordinator("night", THEIRS, seconds)
     slept: list[float] = []
     with pytest.raises(StudyError, match=f"is being run by {THEIRS}"):
-        claim(store, records.study(), OURS, lambda _event: None, slept.append)
+        claim(store, records.study(), OURS, lambda _event: None, StopSwitch(), slept.append)
     assert slept == []
 
 

@@ -28,6 +28,8 @@ class PreTrainedTokenizerBase:
             made.write(f"{os.getpid()}\\n")
         if "never_in" in options and options["never_in"] == os.environ["TUNER_LAUNCH_ID"]:
             raise OSError("not here")
+        if "sets" in options:
+            os.environ[options["sets"]] = "1"
         if options.get("threads"):
             threading.Thread(target=threading.Event().wait, daemon=True).start()
         made = cls()
@@ -166,6 +168,15 @@ def test_what_starts_threads_is_left_to_servers(engine: Engine) -> None:
     for _ in range(2):
         assert engine.launch(options={"threads": True}).made == 3
     assert len(engine.makers) == 6
+
+
+def test_what_sets_a_variable_is_left_to_servers_and_the_parent_stays_as_it_was(engine: Engine) -> None:
+    sets = {"sets": "WORD_FORMS"}
+    for _ in range(2):
+        assert engine.launch(options=sets) == Seen([["a b c", "Fast", "1"]] * 3, shared=False, made=3)
+    assert len(engine.makers) == 3 + 1 + 3
+    engine.launch()
+    assert engine.launch() == Seen(ALL_OF_THEM, shared=False, made=0)
 
 
 def test_what_fails_in_the_parent_is_left_to_servers_and_not_tried_there_again(engine: Engine) -> None:
