@@ -221,6 +221,7 @@ def main() -> None:
     parser.add_argument("--space", default="cpu.yaml", help="whose baseline is launched")
     parser.add_argument("--engine", default="vllm", help="which engine of the space")
     parser.add_argument("--model", help="model folder instead of the space's")
+    parser.add_argument("--gpus", type=int, help="GPUs per launch instead of the space's")
     parser.add_argument("--launches", type=int, default=5, help="counted launches of each kind")
     parser.add_argument("--order", help="kinds in this order, over and over until --seconds are over")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="no launch begins that would end later")
@@ -230,7 +231,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for each launch's numbers and log, written as they come")
     arguments = parser.parse_args()
     deadline = time.monotonic() + arguments.seconds
-    space = load_space(arguments.space, catalogues=catalogues()).space
+    overrides = {} if arguments.gpus is None else {"hardware.gpus": arguments.gpus}
+    space = load_space(arguments.space, catalogues=catalogues(), overrides=overrides).space
     if arguments.model:
         space = space.model_copy(update={"model": arguments.model})
     # Which kind goes first changes from pair to pair: a slow drift of the machine touches both alike.
