@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -65,19 +67,28 @@ def runner(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 def store_night(folder: Path) -> None:
     """Make a `tuner.db` in the folder that holds the confirmed study `night` of `support.findings`."""
-    with open_store(f"sqlite:///{folder}/tuner.db") as store:
-        store.create_study(findings.findings().study)
-        for made in findings.attempts():
-            attempt = store.open_attempt(
-                "night",
-                trial=made.trial,
-                attempt=1,
-                purpose=made.purpose,
-                candidate=made.candidate,
-                run_dir=str(folder / "runs" / "night" / str(made.trial) / "1"),
-                owner="box:1:2:3",
-                ttl=30,
-                block=made.block,
-            )
-            assert made.report is not None
-            store.finish_attempt(attempt.id, made.report)
+    (folder / "tuner.db").write_bytes(_night())
+
+
+@cache
+def _night() -> bytes:
+    """That database, made once: its launches would be most of the time of every test that looks at them."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "tuner.db")
+        with open_store(f"sqlite:///{file}") as store:
+            store.create_study(findings.findings().study)
+            for made in findings.attempts():
+                attempt = store.open_attempt(
+                    "night",
+                    trial=made.trial,
+                    attempt=1,
+                    purpose=made.purpose,
+                    candidate=made.candidate,
+                    run_dir=f"runs/night/{made.trial}/1",  # in whichever folder it is looked at from
+                    owner="box:1:2:3",
+                    ttl=30,
+                    block=made.block,
+                )
+                assert made.report is not None
+                store.finish_attempt(attempt.id, made.report)
+        return file.read_bytes()

@@ -92,7 +92,7 @@ def test_launches_that_all_fail_still_give_new_candidates_and_no_model() -> None
 def test_values_that_are_all_equal_are_no_effect() -> None:
     of = space()
     search = opened(of, dict(candidate(of).values))
-    run(search, lambda turn: Scored((50.0, 2000.0), seconds=100), 20)
+    run(search, lambda turn: Scored((50.0, 2000.0), seconds=100))
     assert all(row.low <= row.effect <= row.high for row in search.importance())
     assert all(row.effect < 0.01 for row in search.importance())
     gain = search.remaining_gain()
@@ -104,7 +104,7 @@ def test_numbers_that_are_none_teach_nothing_and_break_nothing() -> None:
     of = space()
     search = opened(of, dict(candidate(of).values))
     bad = [math.nan, math.inf, -1.0, 0.0]
-    run(search, lambda turn: Scored((bad[turn % 4], 2000.0)) if turn % 3 == 2 else rising(turn), 20)
+    run(search, lambda turn: Scored((bad[turn % 4], 2000.0)) if turn % 3 == 2 else rising(turn))
     assert all(math.isfinite(row.effect) for row in search.importance())
 
 
@@ -114,7 +114,7 @@ def test_objectives_of_very_different_scale_and_opposite_direction_are_searched_
     def asked(rate: float, latency: float) -> list[str]:
         of = space(objectives=goals)
         search = opened(of, dict(candidate(of).values))
-        return run(search, lambda turn: Scored((rate * (1 + 0.01 * turn), latency * (1 - 0.01 * turn)), seconds=9), 20)
+        return run(search, lambda turn: Scored((rate * (1 + 0.01 * turn), latency * (1 - 0.01 * turn)), seconds=9))
 
     assert asked(1e9, 1e-6) == asked(1.0, 1.0)
 

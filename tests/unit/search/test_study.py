@@ -52,7 +52,7 @@ def run(search: Search, launches: int) -> list[tuple[int, Candidate]]:
 
 @dataclass(frozen=True)
 class Stored:
-    """A study of 22 launches, the last proposed by the model, that was begun three times."""
+    """A study of 14 launches, the last six proposed by the model, that was begun three times."""
 
     url: str
     asked: list[tuple[int, Candidate]]
@@ -61,7 +61,7 @@ class Stored:
 @pytest.fixture(scope="module")
 def resumed(tmp_path_factory: pytest.TempPathFactory) -> Stored:
     url = f"sqlite:///{tmp_path_factory.mktemp('resumed')}/study.db"
-    return Stored(url, run(opened(url), 8) + run(opened(url), 8) + run(opened(url), 6))
+    return Stored(url, run(opened(url), 5) + run(opened(url), 5) + run(opened(url), 4))
 
 
 @pytest.fixture
@@ -121,12 +121,11 @@ def test_a_failure_of_the_machine_teaches_nothing_and_its_candidate_may_come_aga
     assert stored(url)[0].constraints == {}
 
 
-@pytest.mark.parametrize("bad", [math.nan, math.inf, 0.0, -5.0])
-def test_a_value_that_is_no_positive_number_makes_the_trial_infeasible(url: str, bad: float) -> None:
+def test_a_value_that_is_no_positive_number_makes_the_trial_infeasible(url: str) -> None:
     search = opened(url)
-    proposal = search.ask()
-    search.tell(proposal.trial, Scored((60.0, bad)))
-    assert stored(url)[0].state is optuna.trial.TrialState.PRUNED
+    for bad in (math.nan, math.inf, 0.0, -5.0):
+        search.tell(search.ask().trial, Scored((60.0, bad)))
+    assert [trial.state for trial in stored(url)] == [optuna.trial.TrialState.PRUNED] * 4
 
 
 @pytest.mark.slow
@@ -145,7 +144,7 @@ def test_limits_are_constraints_and_are_kept_in_the_end() -> None:
     limited = space(KNOBS, limits=[limit])
     search = opened(of=limited)
     steps = []
-    for _ in range(30):
+    for _ in range(20):
         proposal = search.ask()
         found = verdict(proposal.candidate)
         if isinstance(found, Scored):
