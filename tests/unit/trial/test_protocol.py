@@ -227,8 +227,8 @@ class TestArrivals:
     def test_they_follow_the_workloads_seed_and_are_alike_in_every_launch(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        once, again = (self.due(monkeypatch, seed=1) for _ in range(2))
-        assert once == again != self.due(monkeypatch, seed=2)
+        once, again = (self.due(monkeypatch, seed=1, rate_seconds=4.0) for _ in range(2))
+        assert once == again != self.due(monkeypatch, seed=2, rate_seconds=4.0)
 
     def test_a_short_window_is_as_long_as_its_fewest_requests_take(self, monkeypatch: pytest.MonkeyPatch) -> None:
         first, _ = self.due(monkeypatch, rates=(0.1,), rate_seconds=1.0, arrivals="constant", min_requests=3)
