@@ -32,7 +32,15 @@ from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Activity, KnobActivity, Outcome, Purpose, TrialReport
 from tuner.store import open_store
 
-COMMANDS = ("list", "status s", "front s", "report s --format md", "report s -o s.html")
+COMMANDS = (
+    "list",
+    "status s",
+    "trials s --json",
+    "front s",
+    "report s --format md",
+    "report s -o s.html",
+    "report s --format csv",
+)
 _LEVELS = (1, 32, 128)
 _METRICS = tuple(metric for metric in Metric if metric not in (Metric.GOODPUT_S, Metric.OUTPUT_TOK_PER_JOULE))
 _FAILS = 0.05

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sqlite3
 from pathlib import Path
 
 import pandas as pd
@@ -49,14 +50,38 @@ def test_json_describes_what_was_written(tuner: Run) -> None:
     assert document == {"study": "night", "format": "html", "path": "r.html", "simulated": True}
 
 
-@pytest.mark.parametrize("command", ["front night", "front night --json", "report night --format md"])
+OF_WHAT_DECIDES = (
+    "study front night",
+    "study front night --json",
+    "study report night --format md",
+    "study trials night",
+    "study trials night --json",
+    "study failures night --json",
+    "study confirm night --dry-run --json",
+    "study ablate night --dry-run --json",
+    "export night",
+    "export night --format csv",
+)
+"""Commands that look at objectives and limits alone, or at little more."""
+
+
+@pytest.mark.parametrize("command", OF_WHAT_DECIDES)
 def test_what_is_not_read_of_a_study_would_change_no_word(
     tuner: Run, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
-    told = tuner("study", *command.split())
+    told = tuner(*command.split())
+    assert (told.code, bool(told.out)) == (0, True)
     read = Store.attempts
-    monkeypatch.setattr(Store, "attempts", lambda store, study, **_only: read(store, study))
-    assert tuner("study", *command.split()).out == told.out
+    monkeypatch.setattr(Store, "attempts", lambda store, study, metrics=None, **only: read(store, study, **only))
+    assert tuner(*command.split()).out == told.out
+
+
+@pytest.mark.parametrize("command", OF_WHAT_DECIDES)
+def test_measurements_that_decide_nothing_are_not_read(tuner: Run, tmp_path: Path, command: str) -> None:
+    with sqlite3.connect(tmp_path / "tuner.db") as database:
+        database.execute("UPDATE tuner_measurement SET metric = 'unreadable' WHERE metric = 'ttft_p50_ms'")
+    assert tuner(*command.split()).code == 0
+    assert "is damaged: 'unreadable'" in tuner("study", "show", "night", "2").err
 
 
 @pytest.mark.parametrize(

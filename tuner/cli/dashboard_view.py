@@ -18,6 +18,7 @@ from tuner.domain.warnings import WarningCode
 from tuner.search.board_files import Shown, ShownFile
 from tuner.secrets import redact
 from tuner.store import Store
+from tuner.study.looked_at import launches_looked_at
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -31,7 +32,7 @@ _PACKED = frozenset({".gz", ".zst", ".npz", ".parquet"})
 
 def shown_of(store: Store, record: StudyRecord) -> Shown:
     """Notes and files of a study and its trials; files that are not on this machine are left out."""
-    attempts = store.attempts(record.name)
+    attempts = launches_looked_at(store, record)
     by_trial: dict[int, list[AttemptRecord]] = {}
     for attempt in attempts:
         by_trial.setdefault(attempt.trial, []).append(attempt)

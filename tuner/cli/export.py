@@ -15,11 +15,11 @@ from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.options import JsonOption, StorageOption
 from tuner.cli.output import console, print_json
 from tuner.domain.front import PICKS
-from tuner.domain.study import ExportRecord, StudyRecord
+from tuner.domain.study import AttemptRecord, ExportRecord, StudyRecord
 from tuner.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from tuner.export.base import Export
     from tuner.store import Store
@@ -53,6 +53,7 @@ def export(
     `trial` is null for a table, which holds every configuration.
     """
     from tuner.store import open_store
+    from tuner.study.looked_at import launches_looked_at
 
     if form not in (*_FILE_FORMATS, *_TABLE_FORMATS):
         known = ", ".join((*_FILE_FORMATS, *_TABLE_FORMATS))
@@ -61,8 +62,9 @@ def export(
         raise UsageError("--json describes the written file: say which with -o", hint="or take --format json alone")
     with open_store(storage, create=False) as store:
         record = store.study(study)
-        chosen = None if form in _TABLE_FORMATS else _gather(store, record, pick)
-        text = _table(store, record, form) if chosen is None else _text(chosen, form)
+        attempts = launches_looked_at(store, record)
+        chosen = None if form in _TABLE_FORMATS else _gather(record, attempts, pick)
+        text = _table(record, attempts, form) if chosen is None else _text(chosen, form)
         if output is None:
             sys.stdout.write(text)
             return
@@ -108,7 +110,7 @@ def write_default_export(store: Store, record: StudyRecord) -> Path:
         UserError: it cannot be written.
     """
     attempts = store.attempts(record.name)
-    chosen = _gather(store, record, CONFIRMED)
+    chosen = _gather(record, attempts, CONFIRMED)
     # Run directories are RUNS/STUDY/TRIAL/ATTEMPT.
     folder = next(Path(a.run_dir).parents[1] for a in attempts if a.trial == chosen.trial)
     path = folder / "serve.sh"
@@ -116,10 +118,9 @@ def write_default_export(store: Store, record: StudyRecord) -> Path:
     return path
 
 
-def _gather(store: Store, record: StudyRecord, pick: str) -> Export:
+def _gather(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: str) -> Export:
     from tuner.export.base import export_of
 
-    attempts = store.attempts(record.name)
     return export_of(record, attempts, resolved_pick(record, attempts, pick), confirmation(record, attempts))
 
 
@@ -129,11 +130,10 @@ def _text(chosen: Export, form: str) -> str:
     return FORMATS[form](chosen)
 
 
-def _table(store: Store, record: StudyRecord, form: str) -> str:
+def _table(record: StudyRecord, attempts: Sequence[AttemptRecord], form: str) -> str:
     from tuner.export.standings import front_of
     from tuner.export.table import TABLES
 
-    attempts = store.attempts(record.name)
     return TABLES[form](front_of(record.space, attempts), confirmation(record, attempts))
 
 

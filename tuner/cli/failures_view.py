@@ -9,6 +9,7 @@ from tuner.cli.output import out, print_json
 from tuner.cli.wording import duration
 from tuner.domain.outcome import FAILURES
 from tuner.store import Store
+from tuner.study.looked_at import launches_looked_at
 from tuner.study.memory import memory_of
 from tuner.study.summary import TrialSummary, summarise
 
@@ -46,7 +47,8 @@ def failure_rows(rows: Sequence[TrialSummary]) -> list[dict[str, Any]]:
 
 def print_failures(store: Store, name: str, *, as_json: bool) -> None:
     """A study's failures by class."""
-    record, attempts = store.study(name), store.attempts(name)
+    record = store.study(name)
+    attempts = launches_looked_at(store, record)
     documents = failure_rows(summarise(record.space, attempts))
     asides = memory_of(attempts).set_aside
     if as_json:

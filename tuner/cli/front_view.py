@@ -23,7 +23,8 @@ from tuner.export.base import Number, numbers_of
 from tuner.export.standings import front_of
 from tuner.store import Store
 from tuner.study.agenda import StudyEnd
-from tuner.study.warnings import metrics_looked_at, warnings_of
+from tuner.study.looked_at import launches_looked_at
+from tuner.study.warnings import warnings_of
 
 
 def _estimate_document(value: Estimate, gain: Gain | None) -> dict[str, Any]:
@@ -163,7 +164,7 @@ def front_notes(record: StudyRecord, front: Front, found: Confirmation | None) -
 def print_front(store: Store, name: str, *, as_json: bool) -> None:
     """The front of a study."""
     record = store.study(name)
-    attempts = store.attempts(name, metrics=metrics_looked_at(record.space))
+    attempts = launches_looked_at(store, record)
     front = front_of(record.space, attempts)
     found = confirmation(record, attempts)
     cautions = warnings_of(record.space, attempts, front, found)

@@ -26,11 +26,13 @@ def search_of(name: str, storage: str | None) -> tuple[Search, list[AttemptRecor
     """
     from tuner.search.study import open_search
     from tuner.store import default_url, driver_url, open_store
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.restating import restated
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
-        record, attempts = store.study(name), store.attempts(name)
+        record = store.study(name)
+        attempts = launches_looked_at(store, record)
     if not attempts:
         raise StudyError(f"{name} has launched nothing yet", hint=f"tuner study resume {name}")
     search = open_search(

@@ -35,12 +35,14 @@ def verify_knobs(
     """
     from tuner.export.standings import front_of
     from tuner.store import open_store
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.resuming import prepare_resume
     from tuner.study.session import runs_root
     from tuner.study.verify_knobs import verify_and_record
 
     with open_store(storage, create=False) as store:
-        record, attempts = store.study(name), store.attempts(name)
+        record = store.study(name)
+        attempts = launches_looked_at(store, record)
         pick = resolved_pick(record, attempts, CONFIRMED)
         number = front_of(record.space, attempts).pick(pick).trial if trial is None else trial
         prepared = prepare_resume(store, name, other_machine=other_machine)

@@ -69,10 +69,12 @@ def confirm(
     from tuner.store import open_store
     from tuner.study.confirm import ConfirmAgenda, confirmation_of, finalists_begun
     from tuner.study.extent import FINALISTS, Extent
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
-        record, attempts = store.study(name), store.attempts(name)
+        record = store.study(name)
+        attempts = launches_looked_at(store, record)
         finalists = top or finalists_begun(attempts, baselines_of(attempts)) or FINALISTS
         extent = Extent(finalists, _rounds(record, launches), len(record.space.engines))
         where = _Where(ray_address, storage, other_machine)
@@ -83,7 +85,7 @@ def confirm(
         error = None
         if prepared is not None:
             error = _launch(prepared, store, where, planned, lambda c: c.confirm(extent), yes=yes)
-        attempts = store.attempts(name)
+        attempts = launches_looked_at(store, record)
         found = confirmation_of(record.space, attempts, baselines_of(attempts))
         stale = stale_exports(store, record)
         proof_view.print_confirmation(record, found, planned if dry_run else None, stale, as_json=as_json)
@@ -117,11 +119,13 @@ def ablate(
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.ablate import AblationPlan
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.planned import Planned
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
-        record, attempts = store.study(name), store.attempts(name)
+        record = store.study(name)
+        attempts = launches_looked_at(store, record)
         try:
             winner = _winner(record, attempts, trial)
         except NothingFeasible as none:
@@ -137,7 +141,7 @@ def ablate(
         if not dry_run:
             where = _Where(ray_address, storage, other_machine)
             error = _launch(where.prepare(store, name), store, where, planned, lambda c: c.ablate(plan), yes=yes)
-        found = plan.result(store.attempts(name))
+        found = plan.result(launches_looked_at(store, record))
         proof_view.print_ablation(record, found, planned if dry_run else None, as_json=as_json)
     if error is not None:
         raise error
@@ -148,10 +152,12 @@ def compare(name: _NameArgument, storage: StorageOption = None, as_json: JsonOpt
     from tuner.cli import proof_view
     from tuner.store import open_store
     from tuner.study.confirm import confirmation_of
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.summary import baselines_of
 
     with open_store(storage, create=False) as store:
-        record, attempts = store.study(name), store.attempts(name)
+        record = store.study(name)
+        attempts = launches_looked_at(store, record)
     if len(record.space.engines) < 2:
         raise StudyError(f"{name} has one engine only", hint=f"its result: tuner study confirm {name} --dry-run")
     found = confirmation_of(record.space, attempts, baselines_of(attempts))

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from tuner.export.report import Findings
     from tuner.store import Store
 
-_FORMATS = ("html", "md", "json", "csv", "parquet")
+_TABLES = ("csv", "parquet")
+_FORMATS = ("html", "md", "json", *_TABLES)
 
 
 def report(
@@ -56,7 +57,7 @@ def report(
         record = store.study(name)
         content = _content(store, name, chosen)
     if output is None:
-        sys.stdout.write(content.decode())
+        sys.stdout.buffer.write(content)
         return
     _write(output, content)
     if as_json:
@@ -85,11 +86,12 @@ def findings_of(store: Store, name: str) -> Findings:
     from tuner.export.report_load import SHOWN
     from tuner.export.standings import front_of
     from tuner.study.confirm import confirmation_of
+    from tuner.study.looked_at import launches_looked_at
     from tuner.study.summary import baselines_of
-    from tuner.study.warnings import metrics_looked_at, warnings_of
+    from tuner.study.warnings import warnings_of
 
     record = store.study(name)
-    attempts = store.attempts(name, metrics=metrics_looked_at(record.space) | SHOWN.keys())
+    attempts = launches_looked_at(store, record, also=SHOWN)
     front = front_of(record.space, attempts)
     found = confirmation_of(record.space, attempts, baselines_of(attempts))
     return Findings(
@@ -116,11 +118,12 @@ def _ablation(record: StudyRecord, attempts: Sequence[AttemptRecord]) -> Ablatio
 
 
 def _content(store: Store, name: str, form: str) -> bytes:
+    if form in _TABLES:
+        from tuner.export.measurement_table import TABLES
+
+        return TABLES[form](store.each_measured(name), store.settings_measured(name))
     from tuner.export import report_formats as formats
 
-    tables = {"csv": formats.measurements_csv, "parquet": formats.measurements_parquet}
-    if form in tables:
-        return tables[form](store.attempts(name))
     pages = {"html": formats.report_html, "md": formats.report_markdown, "json": formats.report_json}
     return pages[form](findings_of(store, name)).encode()
 

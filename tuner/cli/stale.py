@@ -12,6 +12,7 @@ from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.output import console
 from tuner.domain.study import AttemptRecord, ExportRecord, StudyRecord
 from tuner.errors import NothingFeasible, StudyError
+from tuner.study.looked_at import launches_looked_at
 
 if TYPE_CHECKING:
     from tuner.domain.front import Standing
@@ -63,20 +64,13 @@ def stale_exports(store: Store, record: StudyRecord) -> list[StaleExport]:
     # What was written after the last launch ended knows all that there is to know.
     older = [one for one in written.values() if ended is not None and one.created_at < ended]
     there = [one for one in older if Path(one.path).exists()]
-    return list(_overtaken(record, _launches(store, record), there)) if there else []
+    return list(_overtaken(record, launches_looked_at(store, record), there)) if there else []
 
 
 def stale_text(store: Store, record: StudyRecord, sha256: str) -> StaleExport | None:
     """The same of a text that the study wrote, wherever it lies now; None also for a text that it did not write."""
     same = [one for one in store.exports(record.name) if one.sha256 == sha256]
-    return next(_overtaken(record, _launches(store, record), same[-1:]), None) if same else None
-
-
-def _launches(store: Store, record: StudyRecord) -> list[AttemptRecord]:
-    """As far as they decide which configuration is the best."""
-    from tuner.study.warnings import metrics_looked_at
-
-    return store.attempts(record.name, metrics=metrics_looked_at(record.space))
+    return next(_overtaken(record, launches_looked_at(store, record), same[-1:]), None) if same else None
 
 
 def print_stale(found: Sequence[StaleExport]) -> None:

@@ -310,7 +310,7 @@ def delete(name: NameArgument, storage: StorageOption = None, yes: YesOption = F
     if not yes and not sys.stdin.isatty():
         raise UsageError(f"delete {name}: not on a terminal, so nobody can be asked", hint="add --yes")
     with open_store(storage, create=False) as store:
-        count = len(store.attempts(name))
+        count = len(store.attempts(name, metrics=()))
         ask(f"Delete study {name} with {counted(count, 'launch')}?", yes=yes, refused="nothing was deleted")
         store.delete_study(name)
     delete_search(driver_url(storage or default_url()), name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from rich.table import Table
@@ -21,6 +21,7 @@ from tuner.domain.values import spell
 from tuner.errors import StudyError
 from tuner.probe.advice import advice
 from tuner.store import Store
+from tuner.study.looked_at import launches_looked_at
 from tuner.study.stopping import ends_when
 from tuner.study.summary import TrialSummary, summarise
 
@@ -51,7 +52,7 @@ def study_document(record: StudyRecord, tally: Tally, coordinator: str | None) -
 
 
 def _rows(store: Store, record: StudyRecord) -> list[TrialSummary]:
-    return summarise(record.space, store.attempts(record.name), store.expired(record.name))
+    return summarise(record.space, launches_looked_at(store, record), store.expired(record.name))
 
 
 def _document(store: Store, record: StudyRecord) -> dict[str, Any]:
@@ -200,6 +201,7 @@ def print_one(store: Store, name: str, trial: int | None, *, as_json: bool) -> N
             console().print(f"all-reduce probe: {sentence}")
         return
     row = _find(_rows(store, record), name, trial)
+    row = replace(row, last=store.attempts(name, trial=trial)[-1])  # with everything that it measured
     report = row.last.report
     outcome = report.outcome if report is not None else None
     measured = outcome if isinstance(outcome, Measured | MeasuredInPart) else None

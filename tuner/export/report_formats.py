@@ -1,41 +1,16 @@
-"""The report as HTML, Markdown or JSON, and its numbers as a table with one row per launch, load and metric."""
+"""The report as HTML, Markdown or JSON."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
-import pandas as pd
 from markupsafe import Markup
 
-from tuner.domain.measurement import Measured
-from tuner.domain.study import AttemptRecord
 from tuner.export.report import Findings, Report, Section, report_of
 from tuner.export.report_facts import Code, Figure, Table
 from tuner.export.templates import render_html
-
-COLUMNS = (
-    "trial",
-    "attempt",
-    "purpose",
-    "block",
-    "engine",
-    "fingerprint",
-    "simulated",
-    "started_at",
-    "level",
-    "rate",
-    "metric",
-    "unit",
-    "center",
-    "low",
-    "high",
-    "spread_kind",
-    "repeats",
-    "samples",
-    "warnings",
-)
 
 
 def report_html(findings: Findings) -> str:
@@ -130,50 +105,3 @@ def _section(section: Section) -> dict[str, Any]:
         "tables": [{"columns": list(table.columns), "rows": [list(row) for row in table.rows]} for table in tables],
         "code": [{"title": part.title, "text": part.text} for part in section.parts if isinstance(part, Code)],
     }
-
-
-def measurements_frame(attempts: Sequence[AttemptRecord]) -> pd.DataFrame:
-    """One row per measured launch, load and metric, in full precision; settings as columns `knob <name>`."""
-    measured = [
-        (a, a.report.outcome) for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)
-    ]
-    knobs = list(dict.fromkeys(name for attempt, _ in measured for name in attempt.candidate.values))
-    # A long study has hundreds of thousands of rows: as tuples they take a quarter of what documents would.
-    rows = [row for attempt, outcome in measured for row in _rows(attempt, outcome, knobs)]
-    frame = pd.DataFrame(rows, columns=[*COLUMNS, *(f"knob {name}" for name in knobs)])
-    return frame.astype({"level": "Int64"})  # whole numbers, though rates have none
-
-
-def _rows(attempt: AttemptRecord, outcome: Measured, knobs: Sequence[str]) -> Iterator[tuple[object, ...]]:
-    """The rows of one launch: `COLUMNS`, then a column per knob."""
-    launch: dict[str, object] = {
-        "trial": attempt.trial,
-        "attempt": attempt.attempt,
-        "purpose": attempt.purpose.value,
-        "block": attempt.block,
-        "engine": attempt.candidate.engine,
-        "fingerprint": attempt.candidate.fingerprint,
-        "simulated": outcome.simulated,
-        "started_at": attempt.started_at,
-    }
-    settings = [_text(attempt.candidate.values.get(name)) for name in knobs]
-    for level in outcome.levels:
-        warnings = " ".join(level.warnings)
-        for row in level.measurements:
-            known = {**launch, **row.document, "repeats": len(row.repeats), "warnings": warnings}
-            yield (*(known[column] for column in COLUMNS), *settings)
-
-
-def _text(value: object) -> str | None:
-    """Settings as text: a column of mixed types fits no parquet column."""
-    return None if value is None else str(value)
-
-
-def measurements_csv(attempts: Sequence[AttemptRecord]) -> bytes:
-    """The table of `measurements_frame` as text."""
-    return measurements_frame(attempts).to_csv(index=False).encode()
-
-
-def measurements_parquet(attempts: Sequence[AttemptRecord]) -> bytes:
-    """The same as a parquet file."""
-    return measurements_frame(attempts).to_parquet(index=False)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from sqlalchemy import ColumnElement, case, func, select, update
@@ -18,7 +19,7 @@ from tuner.store import codec
 from tuner.store.artifacts import fingerprint_files
 from tuner.store.database import Database
 from tuner.store.owner import is_gone
-from tuner.store.reading import read_attempts
+from tuner.store.reading import chunks, read_attempts
 from tuner.store.tables import ArtifactRow, AttemptRow
 from tuner.store.transactions import Transactions, find_study
 
@@ -169,6 +170,34 @@ class Attempts(Transactions):
             wanted.append(AttemptRow.trial == trial)
         return self._attempts(study, *wanted, metrics=metrics)
 
+    def each_measured(self, study: str) -> Iterator[AttemptRecord]:
+        """The measured attempts of a study, one after the other: memory holds only some of a long study at a time.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def numbers(session: Session) -> Sequence[int]:
+            measured = select(AttemptRow.id).where(*_is_measured(session, study))
+            return session.scalars(measured.order_by(AttemptRow.id)).all()
+
+        for some in chunks(self._database.read(numbers)):
+            yield from self._database.read(partial(_read, ids=some))
+
+    def settings_measured(self, study: str) -> tuple[str, ...]:
+        """Names of the knobs that measured attempts of a study set, in the order in which they came.
+
+        Raises:
+            StudyError: no such study.
+        """
+
+        def work(session: Session) -> tuple[str, ...]:
+            measured = select(AttemptRow.candidate).where(*_is_measured(session, study))
+            documents = session.scalars(measured.order_by(AttemptRow.id))
+            return tuple(dict.fromkeys(name for document in documents for name in document["values"]))
+
+        return self._database.read(work)
+
     def untold(self, study: str) -> list[AttemptRecord]:
         """Attempts with an outcome of which the sampler has not heard.
 
@@ -261,6 +290,14 @@ class _Identity(NamedTuple):
 
     def is_of(self, record: AttemptRecord | None) -> bool:
         return record is not None and self == (record.id, record.started_at, record.state.value, record.told)
+
+
+def _is_measured(session: Session, study: str) -> tuple[ColumnElement[bool], ...]:
+    return AttemptRow.study_id == find_study(session, study).id, AttemptRow.state == AttemptState.MEASURED.value
+
+
+def _read(session: Session, ids: Sequence[int]) -> list[AttemptRecord]:
+    return list(read_attempts(session, ids))
 
 
 def _is_lost(owner: str, expires_at: float, now: float) -> bool:

@@ -46,11 +46,16 @@ def read_attempts(
         ids: numbers in the database.
         metrics: the only ones to be read; None for all.
     """
-    ordered = sorted(ids)
-    for begin in range(0, len(ordered), _CHUNK):
+    for some in chunks(sorted(ids)):
         with _uncollected():
-            found = list(_chunk(session, ordered[begin : begin + _CHUNK], metrics))
+            found = list(_chunk(session, some, metrics))
         yield from found
+
+
+def chunks(ids: Sequence[int]) -> Iterator[Sequence[int]]:
+    """As many numbers at a time as one question takes."""
+    for begin in range(0, len(ids), _CHUNK):
+        yield ids[begin : begin + _CHUNK]
 
 
 @contextmanager

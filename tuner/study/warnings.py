@@ -10,7 +10,7 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
 from tuner.domain.machine import differences, gpu_use_before
-from tuner.domain.measurement import Measured, Metric
+from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -21,7 +21,6 @@ from tuner.study.drift import machine_drift
 from tuner.study.silence import inactive_knobs
 from tuner.study.summary import baselines_of
 from tuner.study.warmth import warm_difference
-from tuner.trial.baseline_levels import wanted_metrics
 from tuner.trial.conditions import POWER_CAP
 from tuner.trial.gpu import SLACK_MIB
 from tuner.trial.statistics import pooled_scatter
@@ -33,12 +32,6 @@ _DIRTY_MIB = 1024
 _STABLE_SHARE = 0.9
 _UNDECIDED_NATS = 0.01
 _FEW_VALUES = 2
-
-
-def metrics_looked_at(space: Space) -> frozenset[Metric]:
-    """The metrics that a study's front, proof and warnings are made of; what else was measured says nothing there."""
-    # What warm launches do to a server is looked for in the throughput at every load.
-    return frozenset({at.metric for at in wanted_metrics(space)} | {Metric.OUTPUT_TOK_S})
 
 
 def warnings_of(

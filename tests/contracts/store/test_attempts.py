@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import subprocess
 import sys
@@ -208,6 +209,27 @@ def test_of_some_metrics_only_their_measurements_are_read_and_the_rest_of_the_re
     ]
     assert replace(part.report, outcome=replace(part.report.outcome, levels=tuple(kept))) == whole
     assert [a.report for a in night.attempts("night")] == [whole]
+
+
+def test_measured_launches_come_one_after_the_other_and_few_are_in_memory_at_a_time(
+    night: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_CHUNK", 2)
+    first = records.candidate(custom_all_reduce=False)
+    for trial in range(12):
+        report = records.failed_report() if trial == 1 else records.measured_report()
+        night.finish_attempt(opened(night, trial, candidate=records.candidate() if trial else first).id, report)
+    opened(night, 12)
+    alive = sum(isinstance(found, AttemptRecord) for found in gc.get_objects())
+    trials, most = [], 0
+    for attempt in night.each_measured("night"):
+        trials.append(attempt.trial)
+        most = max(most, sum(isinstance(found, AttemptRecord) for found in gc.get_objects()) - alive)
+    assert trials == [0, *range(2, 12)]
+    assert 2 <= most <= 4
+    assert night.settings_measured("night") == ("custom_all_reduce", "nccl_proto", "decode_steps")
+    with pytest.raises(StudyError, match="no study"):
+        next(night.each_measured("day"))
 
 
 def test_trials_are_counted_by_their_last_launch(night: Store, clock: Clock) -> None:

@@ -19,7 +19,7 @@ from tuner.domain.outcome import Failure, FailureClass, Phase
 from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose
 from tuner.export.report import Findings, report_of
-from tuner.export.report_formats import measurements_frame, report_html, report_json, report_markdown
+from tuner.export.report_formats import report_html, report_json, report_markdown
 from tuner.export.report_plots import front_figure
 from tuner.study.confirm import confirmation_of
 from tuner.study.summary import baselines_of
@@ -259,18 +259,10 @@ def test_json_holds_the_same_sections_as_tables() -> None:
     assert tables["Failures"][0]["rows"][0][0] == "nccl_config"
 
 
-def test_rows_hold_every_measurement_of_every_launch_in_full_precision() -> None:
-    frame = measurements_frame(made.attempts())
-    assert len(frame) == 11 * 3 * 4
-    row = frame[(frame["trial"] == 7) & (frame["level"] == 128) & (frame["metric"] == "output_tok_s")].iloc[0]
-    assert (row["center"], row["purpose"], row["block"], row["knob nccl_proto"]) == (2321.0, "confirm", 1, "LL")
-
-
 def test_a_study_without_any_launch_still_has_a_report() -> None:
     empty = Findings(records.study(), [])
     assert report_of(empty).verdict == "No configuration was measured that keeps every limit."
     assert "no launch failed" in Page(report_html(empty)).text
-    assert list(measurements_frame([]))[:2] == ["trial", "attempt"]
 
 
 def test_without_confirmation_the_verdict_claims_no_proof() -> None:

@@ -16,8 +16,9 @@ from tuner.domain.trial import Activity, KnobActivity, LaunchKind, Purpose, Tria
 from tuner.domain.warnings import WarningCode
 from tuner.export.standings import front_of
 from tuner.study.confirm import confirmation_of
+from tuner.study.looked_at import metrics_looked_at
 from tuner.study.summary import baselines_of
-from tuner.study.warnings import metrics_looked_at, warnings_of
+from tuner.study.warnings import warnings_of
 
 SPACE = Space.model_validate(
     {
