@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Annotated, Self
+from typing import Annotated, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
@@ -27,6 +27,8 @@ def _not_engine(name: str) -> str:
 KnobName = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_]*$", max_length=MAX_NAME), AfterValidator(_not_engine)]
 FlagName = Annotated[str, Field(pattern=r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$")]
 EnvName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+_Given = TypeVar("_Given", bound=Value)
+
 LOG_GRID_POINTS = 12
 MAX_GRID_POINTS = 256
 
@@ -148,6 +150,10 @@ class Knob(BaseModel):
                 return self.numeric_range.unset
             return self.numeric_range.contains(value)
         return any(same(value, choice) for choice in self.grid)
+
+    def given(self, value: _Given) -> _Given | bool:
+        """What the engine is given for a value: the opposite where the flag turns the thing off."""
+        return (not value) if self.inverted and value is not None else value
 
     @property
     def target(self) -> str:

@@ -104,7 +104,7 @@ def knob_activity(
         if value is None:
             continue
         knob = knobs[name]
-        asked = (not value) if knob.inverted else value
+        asked = knob.given(value)
         if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
             if asked is not False:  # a switch that is off puts nothing on the command line
                 found.append(KnobActivity(name, Activity.INACTIVE, reason, rests_on=()))

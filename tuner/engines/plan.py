@@ -89,7 +89,7 @@ def _json_flags(
         if knob.flag not in trees:
             given = fixed.get(knob.flag)
             trees[knob.flag] = json.loads(given) if isinstance(given, str) else {}
-        _put(trees[knob.flag], knob.key, (not value) if knob.inverted else value)
+        _put(trees[knob.flag], knob.key, knob.given(value))
     return {flag: json.dumps(tree, separators=(",", ":"), sort_keys=True) for flag, tree in trees.items()}
 
 
@@ -198,9 +198,9 @@ def build_plan(
         if value is None or knob.key is not None:
             continue
         if knob.env is not None:
-            env[knob.env] = env_text((not value) if knob.inverted else value)
+            env[knob.env] = env_text(knob.given(value))
         elif knob.flag is not None:
-            flags[knob.flag] = ((not value) if knob.inverted else value, knob.split)
+            flags[knob.flag] = (knob.given(value), knob.split)
 
     program = definition.program(engine_space.command)
     argv = list(program)

@@ -127,7 +127,7 @@ class _Maker:
             if (value := active.get(name)) is None:
                 continue
             assert knob.env is not None
-            found[knob.env] = env_text((not value) if knob.inverted else value)
+            found[knob.env] = env_text(knob.given(value))
         return found
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec
 from tuner.domain.denied import BUILT_IN, DenyList
 from tuner.domain.knob import Knob
+from tuner.domain.landing import Landing, landing_of, refusal, resolve_flag
 from tuner.domain.space import Space
 from tuner.domain.values import Assignment, FlagValue, Scalar, Value, spell
 from tuner.errors import Problem, SpecError
@@ -19,16 +20,8 @@ from tuner.spec.command.model import FlagText, LaunchCommand
 from tuner.spec.defaults import default_fault, outside
 from tuner.spec.findings import Findings, Place
 from tuner.spec.fitting import Unfit, fit, means_off, pop_key
-from tuner.spec.secrecy import secret_in_file
-from tuner.spec.settings import (
-    OWN_FLAGS,
-    Landing,
-    holds_secret,
-    knob_place,
-    landing_of,
-    refusal,
-    resolve_flag,
-)
+from tuner.spec.secrecy import holds_secret, secret_in_file
+from tuner.spec.settings import OWN_FLAGS, knob_place
 from tuner.yamlfile import Document
 
 _NODE_COUNTS = frozenset({"--nnodes"})

@@ -10,19 +10,14 @@ from types import UnionType
 
 from tuner.domain.catalogue import FlagCatalogue, closest
 from tuner.domain.knob import Knob
+from tuner.domain.landing import refusal, resolve_flag
 from tuner.domain.space import Hardware, Space
 from tuner.domain.values import Value, same, spell
 from tuner.spec.findings import Findings
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
-from tuner.spec.secrecy import secret_in_file
-from tuner.spec.settings import (
-    knob_holds_secret,
-    knob_place,
-    possible_knobs,
-    refusal,
-    resolve_flag,
-)
+from tuner.spec.secrecy import knob_holds_secret, secret_in_file
+from tuner.spec.settings import knob_place, possible_knobs
 
 
 def check_defaults(

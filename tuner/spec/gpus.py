@@ -13,12 +13,13 @@ from math import prod
 from tuner.domain.catalogue import FlagCatalogue, GpuNeed
 from tuner.domain.conditions import Comparison
 from tuner.domain.knob import Knob
+from tuner.domain.landing import landing_of
 from tuner.domain.space import Rule, Space
 from tuner.domain.values import Assignment, Value, counted, spell
 from tuner.spec.baseline import BaselineSettings
 from tuner.spec.findings import Findings
 from tuner.spec.reach import MAX_WORLDS
-from tuner.spec.settings import knob_place, resolve_flag
+from tuner.spec.settings import knob_place
 
 
 def check_gpus(
@@ -50,11 +51,7 @@ class _Parallel:
         self._fixed = {catalogue.canonical(flag): value for flag, value in baseline.flags.items()}
         self._needs = catalogue.gpu_needs
         flags = {flag for need in self._needs for flag in (*need.flags, *filter(None, [need.unless]))}
-        landings = {
-            name: resolve_flag(catalogue, knob.flag, knob.key)[1]
-            for name, knob in space.knobs_of(engine).items()
-            if knob.flag is not None
-        }
+        landings = {name: landing_of(knob, catalogue) for name, knob in space.knobs_of(engine).items()}
         self.knob_of = {at.name: name for name, at in landings.items() if at.key is None and at.name in flags}
         self.knobs: Mapping[str, Knob] = {name: space.knobs_of(engine)[name] for name in self.knob_of.values()}
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from tuner.secrets import redact, redact_arguments
+from tuner.domain.catalogue import FlagCatalogue
+from tuner.domain.knob import Knob
+from tuner.domain.landing import landing_of
+from tuner.domain.values import Value
+from tuner.secrets import is_secret_name, redact, redact_arguments
 from tuner.spec.findings import Findings, Place
 from tuner.yamlfile import dotted
 
@@ -18,6 +22,19 @@ _HINT = "take it out; set it in the environment of tuner instead"
 def secret_in_file(name: str) -> tuple[str, str]:
     """Message and hint for a secret that is written down where it would be stored with every study."""
     return f"a secret ({name}) would be stored with the study in clear", _HINT
+
+
+def holds_secret(name: str, value: object) -> bool:
+    """Whether a text is a secret by its name or by its looks (a password in a URL, a well-known form of key).
+
+    The store hides such a text; a resumed study would then launch something else than it began with.
+    """
+    return isinstance(value, str) and value != "" and (is_secret_name(name) or redact(value) != value)
+
+
+def knob_holds_secret(name: str, knob: Knob, value: Value, catalogue: FlagCatalogue) -> bool:
+    """The same for a knob: the store knows a value by its knob, the launch by where it lands."""
+    return holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value)
 
 
 def check_secrets(data: Any, findings: Findings) -> None:

@@ -4,58 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec, leaves
 from tuner.domain.denied import REACHED_BY_DEFAULT, DenyList
 from tuner.domain.knob import Knob
+from tuner.domain.landing import Landing, landing_of, refusal, resolve_flag
 from tuner.domain.space import Space
-from tuner.domain.values import FlagValue, Scalar, Value, spell
-from tuner.secrets import is_secret_name, redact
+from tuner.domain.values import FlagValue, Value, spell
 from tuner.spec.findings import Findings, Place
 from tuner.spec.nccl import remarks_on
 from tuner.spec.reach import Reach
-from tuner.spec.secrecy import secret_in_file
+from tuner.spec.secrecy import holds_secret, knob_holds_secret, secret_in_file
 
 OWN_FLAGS = frozenset({"--host", "--port", "--model", "--model-path", "--model-tag", "--served-model-name"})
 """Flags that tuner itself gives every launch."""
-
-
-@dataclass(frozen=True, slots=True)
-class Landing:
-    """Where a setting ends: a variable, or a flag (canonical spelling) and perhaps a key of its JSON value."""
-
-    name: str
-    key: str | None = None
-
-    def overlaps(self, other: Landing) -> bool:
-        """Whether two settings write to the same place, or one inside the other."""
-        if self.name != other.name:
-            return False
-        mine, theirs = (self.key or "").split("."), (other.key or "").split(".")
-        return self.key is None or other.key is None or all(a == b for a, b in zip(mine, theirs, strict=False))
-
-
-def resolve_flag(catalogue: FlagCatalogue, flag: str, key: str | None = None) -> tuple[FlagSpec | None, Landing]:
-    """The catalogue's entry for a flag and where it lands; `-cc.mode` is key `mode` of the flag `-cc`."""
-    spec = catalogue.find(flag)
-    if spec is None and "." in flag:
-        base, _, inner = flag.partition(".")
-        spec = catalogue.find(base)
-        if spec is not None and spec.kind == "json":
-            return spec, Landing(spec.name, f"{inner}.{key}" if key else inner)
-        return None, Landing(flag, key)
-    return spec, Landing(spec.name if spec is not None else flag, key)
-
-
-def refusal(spec: FlagSpec, landing: Landing, value: Scalar) -> str | None:
-    """Why the engine does not take a value where it lands; None when it does, or when nobody knows."""
-    return spec.refuses(value) if landing.key is None else spec.refuses_key(landing.key, value)
-
-
-def landing_of(knob: Knob, catalogue: FlagCatalogue) -> Landing:
-    """Where a knob lands."""
-    return Landing(knob.env) if knob.env is not None else resolve_flag(catalogue, str(knob.flag), knob.key)[1]
 
 
 def knob_place(space: Space, engine: str, name: str) -> Place:
@@ -82,12 +44,12 @@ def check_settings(
                 findings.error(value_place, *secret_in_file(name))
         if knob.env is not None:
             for value_place, value in _values(knob, place):
-                _check_variable(space, knob.env, _landed(knob, value), value_place, findings, deny)
+                _check_variable(space, knob.env, knob.given(value), value_place, findings, deny)
         else:
             _check_flag_knob(engine, catalogue, knob, place, findings, deny)
     _check_fixed(space, engine, catalogue, findings, deny)
     _check_program(space, engine, catalogue, findings, deny)
-    _check_defaults(space, engine, catalogue, possible, findings)
+    _check_reached_by_default(space, engine, catalogue, possible, findings)
     _check_collisions(space, engine, catalogue, possible, reach, findings)
     _check_kept(space, engine, catalogue, possible, findings, deny)
 
@@ -121,11 +83,6 @@ def _values(knob: Knob, place: Place) -> Iterator[tuple[Place, Value]]:
         yield (*place, "switch"), False
 
 
-def _landed(knob: Knob, value: Value) -> Value:
-    """The value as it reaches the engine."""
-    return (not value) if knob.inverted else value
-
-
 def _check_flag_knob(
     engine: str, catalogue: FlagCatalogue, knob: Knob, place: Place, findings: Findings, deny: DenyList
 ) -> None:
@@ -144,7 +101,7 @@ def _check_flag_knob(
         findings.error((*place, "key" if knob.key is not None else "flag"), f"{spec.name} {reason}")
         return
     for value_place, raw in _values(knob, place):
-        value = _landed(knob, raw)
+        value = knob.given(raw)
         if value is None:
             continue
         if (denied := deny.refuses_flag(engine, spec.name, value)) is not None:
@@ -188,19 +145,6 @@ def _check_variable(space: Space, name: str, value: Value, place: Place, finding
         note(place, f"{name}={spell(value)}: {remark.message}", remark.hint)
 
 
-def holds_secret(name: str, value: object) -> bool:
-    """Whether a text is a secret by its name or by its looks (a password in a URL, a well-known form of key).
-
-    The store hides such a text; a resumed study would then launch something else than it began with.
-    """
-    return isinstance(value, str) and value != "" and (is_secret_name(name) or redact(value) != value)
-
-
-def knob_holds_secret(name: str, knob: Knob, value: Value, catalogue: FlagCatalogue) -> bool:
-    """The same for a knob: the store knows a value by its knob, the launch by where it lands."""
-    return holds_secret(name, value) or holds_secret(landing_of(knob, catalogue).name, value)
-
-
 def _check_fixed(space: Space, engine: str, catalogue: FlagCatalogue, findings: Findings, deny: DenyList) -> None:
     seen: set[str] = set()
     for flag, value in space.engines[engine].flags.items():
@@ -228,7 +172,7 @@ def _check_program(space: Space, engine: str, catalogue: FlagCatalogue, findings
         findings.error(("engines", engine, "command"), f"not allowed: {why}")
 
 
-def _check_defaults(
+def _check_reached_by_default(
     space: Space, engine: str, catalogue: FlagCatalogue, knobs: dict[str, Knob], findings: Findings
 ) -> None:
     """What reaches multicast without being asked may not be turned on, unless a harmless way is fixed."""
@@ -245,7 +189,7 @@ def _check_defaults(
         for name, knob in knobs.items():
             if landing_of(knob, catalogue).name == way.off:
                 where = knob_place(space, engine, name)
-                given += [(place, way.off, _landed(knob, value)) for place, value in _values(knob, where)]
+                given += [(place, way.off, knob.given(value)) for place, value in _values(knob, where)]
         for place, flag, value in given:
             if flag == way.off and value is False:
                 findings.error(place, f"{way.off} off is not allowed: {way.reason}", way.hint)
