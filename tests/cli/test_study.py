@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
@@ -18,6 +19,7 @@ import psutil
 import pytest
 from support.commands import TUNER, Run, environment, runner, tuner
 from support.ports import free_port
+from support.postgres import PostgresServer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 PATIENCE_S = 280.0
@@ -221,11 +223,28 @@ def test_a_stop_from_another_terminal_ends_the_study_after_its_trial(folder: Pat
     assert status["measured"] < 5
 
 
-def test_a_real_postgresql_holds_a_study_as_well(folder: Path, postgres_url: str) -> None:
-    tuner(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--trials", "3", "--yes",
-          "--storage", postgres_url)  # fmt: skip
-    rows = json.loads(tuner(folder, "study", "trials", "night", "--json", "--storage", postgres_url).stdout)["trials"]
+def test_a_real_postgresql_holds_a_study_as_well_and_what_waits_for_it_says_so_at_once(
+    folder: Path, own_postgres: PostgresServer
+) -> None:
+    storage = own_postgres.url()
+    study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--trials", "3", "--yes",
+                  "--storage", storage)  # fmt: skip
+    assert study.stderr is not None
+    wait_for("a running server", lambda: servers(folder))
+    own_postgres.stop()
+    away = time.monotonic()
+    said = next(line for line in study.stderr if "does not answer" in line)
+    assert time.monotonic() - away < 10
+    assert re.fullmatch(
+        r"the database does not answer since [\d:]+, waiting for it until [\d:]+: cannot reach .*\n", said
+    )
+    own_postgres.start()
+    assert "the database answers again, after" in study.communicate(timeout=PATIENCE_S)[1]
+    assert study.returncode == 0
+    rows = json.loads(tuner(folder, "study", "trials", "night", "--json", "--storage", storage).stdout)["trials"]
     assert [row["state"] for row in rows] == ["measured"] * 3
+    events = [json.loads(line)["event"] for line in (folder / "tuner.log").read_text().splitlines()]
+    assert events.count("database_away") == events.count("database_back") == 1
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import typer
 
 from tuner.cli.choice import CONFIRMED, resolved_pick
 from tuner.cli.options import JsonOption, OtherMachineOption, StorageOption
-from tuner.cli.output import out, print_json
+from tuner.cli.output import console, out, print_json
 from tuner.cli.steps import StepLines
 from tuner.errors import DoesNotHold, StudyError
 
@@ -45,6 +45,7 @@ def verify_knobs(
         attempts = launches_looked_at(store, record)
         pick = resolved_pick(record, attempts, CONFIRMED)
         number = front_of(record.space, attempts).pick(pick).trial if trial is None else trial
+        store.tell_when_away(lambda text: console().print(text, style="yellow"))
         prepared = prepare_resume(store, name, other_machine=other_machine)
         found = verify_and_record(
             prepared,

@@ -77,6 +77,14 @@ class Store(Studies, Attempts, Probes):
         """
         return self._database.patiently(work)
 
+    def tell_when_away(self, tell: Callable[[str], None]) -> None:
+        """Have a line told when a call begins to wait for a database that is away, and when that is back.
+
+        Args:
+            tell: gets the line; without it a call waits in silence.
+        """
+        self._database.tell = tell
+
     @property
     def url(self) -> str:
         """The URL for people: without its password."""

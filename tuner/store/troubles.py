@@ -16,9 +16,10 @@ from tuner.errors import StorageError
 from tuner.secrets import HIDDEN, redact
 from tuner.store.urls import shown
 
-# Class 08 is connection loss; the others: two writers made the same row at once (the second look finds it),
-# serialisation and deadlock, too many connections, shutdown, crash, start-up.
-_PASSING_STATES = frozenset({"23505", "40001", "40P01", "53300", "57P01", "57P02", "57P03"})
+# Two writers made the same row at once (the second look finds it), serialisation and deadlock.
+_CONFLICTS = frozenset({"23505", "40001", "40P01"})
+# Class 08 is connection loss; the others: too many connections, shutdown, crash, start-up.
+_PASSING_STATES = _CONFLICTS | {"53300", "57P01", "57P02", "57P03"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,11 @@ def may_pass(error: DBAPIError) -> bool:
         return state.startswith("08") or state in _PASSING_STATES
     known = _trouble(error)
     return known.passing if known else error.connection_invalidated
+
+
+def is_conflict(error: DBAPIError) -> bool:
+    """Whether two transactions met, though the server answers: trying again helps at once."""
+    return getattr(error.orig, "sqlstate", None) in _CONFLICTS
 
 
 def explained(error: DBAPIError, url: URL) -> StorageError:

@@ -18,7 +18,7 @@ from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.agenda import StudyEnd
 from tuner.study.claim import claim
-from tuner.study.events import StudyEvent
+from tuner.study.events import Noted, StudyEvent
 from tuner.study.launches import LEASE_S, Means
 from tuner.study.learned import learned_limits
 from tuner.study.loop import Coordinator
@@ -98,6 +98,7 @@ def run_study(
         MachineUnfit: Ray or its GPUs are not to be had.
     """
     record, owner = prepared.record, this_process()
+    store.tell_when_away(lambda text: notify(Noted(text)))
     claim(store, record, owner, notify, stop)
     try:
         store.change_study(record)

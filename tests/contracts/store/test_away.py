@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import os
+import re
 import socket
 import sqlite3
 import subprocess
@@ -189,6 +191,32 @@ class TestPatience:
         back.join()
         assert finished.report == records.measured_report()
         assert store.attempts("night") == [finished]
+
+    def test_who_waits_hears_at_once_since_when_and_until_when_and_that_the_server_is_back(
+        self, own_postgres: postgres.PostgresServer, store: Store
+    ) -> None:
+        told: list[tuple[float, str]] = []
+        store.tell_when_away(lambda text: told.append((time.time(), text)))
+        assert not store.stop_requested("night")
+        own_postgres.stop()
+        began = time.time()
+        back = threading.Timer(1.5, own_postgres.start)
+        back.start()
+        store.request_stop("night")
+        back.join()
+        (at, away), (_, again) = told
+        assert at - began < 1
+        found = re.fullmatch(
+            r"the database does not answer since ([\d:]{8}), waiting for it until ([\d:]{8}): "
+            r"cannot reach postgresql://tuner:\*\*\*@127\.0\.0\.1:\d+/postgres",
+            away,
+        )
+        assert found is not None, away
+        since, until = (sum(map(operator.mul, map(int, part.split(":")), (3600, 60, 1))) for part in found.groups())
+        assert (until - since) % 86400 in (59, 60, 61)
+        assert re.fullmatch(r"the database answers again, after \d+\.\d s", again)
+        store.set_state("night", StudyState.RUNNING)
+        assert len(told) == 2
 
     def test_reading_waits_for_the_server_too(self, own_postgres: postgres.PostgresServer, store: Store) -> None:
         own_postgres.stop()
