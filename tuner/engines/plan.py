@@ -5,20 +5,18 @@ The argument list is built here, item by item; no shell ever sees a value.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.denied import BUILT_IN, KEPT_ENV, REACHED_BY_DEFAULT, DenyList
-from tuner.domain.knob import Knob
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.space import Space
-from tuner.domain.values import FlagValue, Scalar, Value
+from tuner.domain.values import FlagValue, Scalar
 from tuner.engines.definition import EngineDefinition
-from tuner.errors import InternalError, UserError
+from tuner.engines.jsonflags import FlagSetting, in_one_object
+from tuner.errors import UserError
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +37,8 @@ class Place:
     gpus: tuple[int, ...] = ()
 
 
-def spell_number(value: Scalar) -> str:
-    """A value as the engines read it: `true`/`false` for booleans, the shortest exact form for floats."""
+def argument_text(value: Scalar) -> str:
+    """A value as the engines' parsers read it: `true`/`false` for booleans, the shortest exact form for floats."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return repr(value) if isinstance(value, float) else str(value)
@@ -51,7 +49,7 @@ def _flag_arguments(name: str, value: FlagValue, catalogue: FlagCatalogue, *, sp
     if value is None:
         return []
     if isinstance(value, tuple):
-        return [name, *map(spell_number, value)]
+        return [name, *map(argument_text, value)]
     spec = catalogue.find(name)
     kind = spec.kind if spec is not None else "switch" if isinstance(value, bool) else "value"
     if isinstance(value, bool) and kind == "switch":
@@ -61,41 +59,16 @@ def _flag_arguments(name: str, value: FlagValue, catalogue: FlagCatalogue, *, sp
             return [name]
         # The opposite of a spelling that turns the toggle off (`--no-x`, `--disable-x`) is the toggle itself.
         return [spec.name if catalogue.negates(name) else f"--no-{spec.name.removeprefix('--')}"]
-    text = spell_number(value)
+    text = argument_text(value)
     if split:
         return [name, *text.split()]
     # A value that looks like a flag would be taken for one when it stands alone.
     return [f"{name}={text}"] if text.startswith("-") else [name, text]
 
 
-def _put(tree: dict[str, Any], key: str, value: Scalar) -> None:
-    *parents, last = key.split(".")
-    for parent in parents:
-        tree = tree.setdefault(parent, {})
-        if not isinstance(tree, dict):
-            raise InternalError(f"{key}: {parent} is not a JSON object")
-    tree[last] = value
-
-
-def _json_flags(
-    knobs: Mapping[str, Knob], values: Mapping[str, Value], fixed: Mapping[str, FlagValue]
-) -> dict[str, str]:
-    """JSON flags whose parts are knobs, merged with the fixed part of the same flag."""
-    trees: dict[str, dict[str, Any]] = {}
-    for name, value in values.items():
-        knob = knobs[name]
-        if knob.flag is None or knob.key is None or value is None:
-            continue
-        if knob.flag not in trees:
-            given = fixed.get(knob.flag)
-            trees[knob.flag] = json.loads(given) if isinstance(given, str) else {}
-        _put(trees[knob.flag], knob.key, knob.given(value))
-    return {flag: json.dumps(tree, separators=(",", ":"), sort_keys=True) for flag, tree in trees.items()}
-
-
 def env_text(value: Scalar) -> str:
     """A variable's text; switches are 1 and 0, the form that NCCL and both engines read."""
-    return str(int(value)) if isinstance(value, bool) else spell_number(value)
+    return str(int(value)) if isinstance(value, bool) else argument_text(value)
 
 
 _Flags = dict[str, tuple[FlagValue, bool]]
@@ -187,20 +160,17 @@ def build_plan(
     """
     engine_space = space.engines[candidate.engine]
     knobs = space.knobs_of(candidate.engine)
-    values = candidate.values
-    merged = _json_flags(knobs, values, fixed.flags)
-
-    flags: _Flags = {name: (value, False) for name, value in fixed.flags.items()}
-    flags.update({name: (text, False) for name, text in merged.items()})
+    settings = [FlagSetting(flag, value) for flag, value in fixed.flags.items()]
     env = {**definition.env, **{name: env_text(value) for name, value in fixed.env.items()}}
-    for name, value in values.items():
+    for name, value in candidate.values.items():
         knob = knobs[name]
-        if value is None or knob.key is not None:
+        if value is None:
             continue
         if knob.env is not None:
             env[knob.env] = env_text(knob.given(value))
         elif knob.flag is not None:
-            flags[knob.flag] = (knob.given(value), knob.split)
+            settings.append(FlagSetting(knob.flag, knob.given(value), knob.key, knob.split))
+    flags: _Flags = {one.flag: (one.value, one.split) for one in in_one_object(settings, catalogue)}
 
     program = definition.program(engine_space.command)
     argv = list(program)

@@ -38,13 +38,15 @@ CATALOGUE = FlagCatalogue.from_json(
 PLACE = Place("127.0.0.1", 8123)
 
 
-def plan(knobs: dict[str, object], values: dict[str, object], **more: object) -> LaunchPlan:
+def plan(
+    knobs: dict[str, object], values: dict[str, object], fixed: FixedSettings | None = None, **more: object
+) -> LaunchPlan:
     definition = EngineDefinition.model_validate(
         {"name": "toy", "title": "Toy", "command": ["toy", "serve"], "env": {"FIXED": "1"}, **more}
     )
     space = Space.model_validate({"name": "s", "model": "org/model", "engines": {"toy": {"knobs": knobs}}})
     candidate = Candidate.of(space, "toy", values)  # type: ignore[arg-type]
-    return build_plan(definition, CATALOGUE, space, candidate, FixedSettings(), PLACE)
+    return build_plan(definition, CATALOGUE, space, candidate, fixed or FixedSettings(), PLACE)
 
 
 def settings_of(found: LaunchPlan) -> list[str]:
@@ -98,6 +100,35 @@ def test_a_fixed_toggle_is_turned_on_or_off_in_a_spelling_that_the_engine_has(
     assert settings_of(found) == [expected]
 
 
+MODE = {"values": ["FULL"], "key": "cudagraph_mode"}
+
+
+@pytest.mark.parametrize(
+    ("fixed", "knob", "expected"),
+    [
+        ({"--compilation-config": '{"level": 3}'}, {**MODE, "flag": "-cc"}, {"cudagraph_mode": "FULL", "level": 3}),
+        ({"-cc": '{"level": 3}'}, {"values": ["FULL"], "flag": "-cc.mode"}, {"level": 3, "mode": "FULL"}),
+        ({"-cc.level": "3"}, {**MODE, "flag": "--compilation-config"}, {"cudagraph_mode": "FULL", "level": 3}),
+        (
+            {"-cc.a.b": "x", "-cc": '{"a": {"c": 1}}'},
+            {"values": [2], "flag": "-cc.a.d"},
+            {"a": {"b": "x", "c": 1, "d": 2}},
+        ),
+    ],
+)
+def test_of_a_json_flag_in_two_spellings_no_setting_is_lost_since_an_engine_takes_the_last_alone(
+    fixed: dict[str, str], knob: dict[str, object], expected: dict[str, object]
+) -> None:
+    flag, text = settings_of(plan({"k": knob}, {"k": knob["values"][0]}, fixed=FixedSettings(fixed)))  # type: ignore[index]
+    assert flag == "--compilation-config"
+    assert json.loads(text) == expected
+
+
+def test_dotted_flags_alone_are_left_to_the_engine_which_puts_them_together() -> None:
+    found = plan({"k": {"values": ["2k"], "flag": "-cc.size"}}, {"k": "2k"}, fixed=FixedSettings({"-cc.level": 3}))
+    assert settings_of(found) == ["-cc.level", "3", "-cc.size", "2k"]
+
+
 def test_an_environment_knob_becomes_a_variable_and_a_switch_is_one_or_zero() -> None:
     knobs = {
         "proto": {"values": ["LL", "LL,LL128,Simple"], "env": "NCCL_PROTO"},
@@ -118,12 +149,8 @@ def test_parts_of_a_json_flag_are_merged_with_its_fixed_part() -> None:
         "mode": {"values": ["FULL", "NONE"], "flag": "--compilation-config", "key": "cudagraph_mode"},
         "fuse": {"switch": True, "flag": "--compilation-config", "key": "pass_config.fuse_allreduce_rms"},
     }
-    space = Space.model_validate({"name": "s", "model": "m", "engines": {"toy": {"knobs": knobs}}})
-    definition = EngineDefinition.model_validate({"name": "toy", "title": "Toy", "command": ["toy"]})
     fixed = FixedSettings({"--compilation-config": '{"level": 3, "pass_config": {"keep": true}}'})
-    candidate = Candidate.of(space, "toy", {"mode": "FULL", "fuse": False})
-    found = build_plan(definition, CATALOGUE, space, candidate, fixed, PLACE)
-    flag, text = settings_of(found)
+    flag, text = settings_of(plan(knobs, {"mode": "FULL", "fuse": False}, fixed=fixed))
     assert flag == "--compilation-config"
     assert json.loads(text) == {
         "level": 3,
