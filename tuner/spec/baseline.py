@@ -35,11 +35,13 @@ class BaselineSettings:
         values: a value for every knob of the engine (inactive ones too), None for unset.
         flags: flags of every launch: the space's fixed ones and those of the baseline command that are no knobs.
         env: variables of every launch, likewise.
+        written: knobs that the baseline itself gives a value; the others are left to the engine.
     """
 
     values: Assignment
     flags: Mapping[str, FlagValue] = field(default_factory=dict)
     env: Mapping[str, Scalar] = field(default_factory=dict)
+    written: frozenset[str] = frozenset()
 
 
 def baseline_of(space: Space, engine: str, catalogue: FlagCatalogue, *, folder: Path | None = None) -> BaselineSettings:
@@ -93,7 +95,7 @@ def derive_baseline(
         values[name] = value = part.baseline.set[name]
         if not knob.allows(value):
             findings.error((*place, "set", name), f"{name} cannot be {spell(value)}", _values_of(knob))
-    return BaselineSettings(values, part.flags, part.env)
+    return BaselineSettings(values, part.flags, part.env, frozenset(part.baseline.set))
 
 
 def _values_of(knob: Knob) -> str:
@@ -186,12 +188,13 @@ class _Split:
     def settings(self) -> BaselineSettings:
         flags = self._deal_flags()
         env = self._deal_env()
+        written = frozenset(self._values)
         for name in self._knobs:
             if name not in self._values:
                 self._values[name] = _left_alone(self._space, self._engine, name, self._catalogue, self._findings)
         part = self._space.engines[self._engine]
         ordered = {name: self._values[name] for name in self._knobs}
-        return BaselineSettings(ordered, {**flags, **part.flags}, {**env, **part.env})
+        return BaselineSettings(ordered, {**flags, **part.flags}, {**env, **part.env}, written)
 
     def _error(self, word: str, message: str, hint: str | None = None) -> None:
         """Note an error at a word of the command."""

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from math import prod
 
+from tuner.domain.candidate import active_knobs
 from tuner.domain.catalogue import FlagCatalogue, GpuNeed
 from tuner.domain.conditions import Comparison
 from tuner.domain.knob import Knob
@@ -30,11 +31,12 @@ def check_gpus(
     Returns:
         Rules that keep such values, and combinations of values, out of the search.
     """
-    gpus, parallel = space.hardware.gpus, _Parallel(space, engine, catalogue, baseline)
-    if not gpus:
+    if not space.hardware.gpus:
         return ()
-    if (need := parallel.exceeding(baseline.values)) is not None:
-        _note_baseline(space, engine, catalogue, parallel, need, baseline, findings)
+    parallel = _Parallel(space, engine, catalogue, baseline)
+    active = active_knobs(space.knobs_of(engine), baseline.values, engine)
+    if (need := parallel.exceeding(active)) is not None:
+        _note_baseline(space, engine, catalogue, parallel, need, active, findings)
         return ()
     if prod(len(knob.grid) for knob in parallel.knobs.values()) > MAX_WORLDS:
         return ()
@@ -86,7 +88,8 @@ class _Parallel:
         name = self.knob_of.get(flag)
         if name is None:
             return self._fixed.get(flag) is True
-        return bool(values.get(name)) is not self.knobs[name].inverted
+        value = values.get(name)
+        return value is not None and self.knobs[name].given(value) is True
 
 
 def _note_baseline(
@@ -95,11 +98,11 @@ def _note_baseline(
     catalogue: FlagCatalogue,
     parallel: _Parallel,
     need: GpuNeed,
-    baseline: BaselineSettings,
+    active: Assignment,
     findings: Findings,
 ) -> None:
     """The error stands where the last of the degrees above one comes from."""
-    degrees = {flag: parallel.degree(flag, baseline.values) for flag in need.flags}
+    degrees = {flag: parallel.degree(flag, active) for flag in need.flags}
     above = {flag: degree for flag, degree in degrees.items() if degree > 1}
     told = " × ".join(f"{flag} {degree}" for flag, degree in above.items())
     have = counted(space.hardware.gpus, "GPU")

@@ -234,12 +234,8 @@ def _check_baseline(
     if reach is None or len(findings.errors) > before:
         return settings
     candidate = Candidate.of(space, engine, settings.values)
-    for name, value in settings.values.items():
-        if value is not None and name not in candidate.values and space.engines[engine].baseline.command is not None:
-            command_place, knob = ("engines", engine, "baseline", "command"), space.knobs_of(engine)[name]
-            if _was_written(space, engine, name, value):
-                said = f"sets {name}, which is inactive here by its `when`: the baseline runs without it"
-                findings.warn_at(command_place, knob.flag or knob.env or "", said)
+    if space.engines[engine].baseline.command is not None:
+        _note_inactive(space, engine, settings, candidate, findings)
     named = {"engine": engine, **candidate.values}
     for index, rule in enumerate(reach.rules):
         place = rule_place(space, engine, index)
@@ -249,6 +245,15 @@ def _check_baseline(
     return settings
 
 
-def _was_written(space: Space, engine: str, name: str, value: object) -> bool:
-    knob = space.knobs_of(engine)[name]
-    return value != knob.default and not (knob.switch and value is knob.inverted)
+def _note_inactive(
+    space: Space, engine: str, settings: BaselineSettings, candidate: Candidate, findings: Findings
+) -> None:
+    """What the baseline command sets to no effect, since the space leaves such a knob out there."""
+    for name, knob in space.knobs_of(engine).items():
+        if (
+            name in settings.written
+            and name not in candidate.values
+            and settings.values[name] not in (None, knob.default)
+        ):
+            said = f"sets {name}, which is inactive here by its `when`: the baseline runs without it"
+            findings.warn_at(("engines", engine, "baseline", "command"), knob.flag or knob.env or "", said)

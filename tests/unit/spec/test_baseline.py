@@ -195,6 +195,15 @@ class TestWithACommand:
         )
         assert "sets proto, which is inactive here by its `when`" in str(loaded.warnings[0])
 
+    def test_what_the_command_leaves_to_the_engine_is_not_said_to_be_set_by_it(self, load: Load) -> None:
+        loaded = load(
+            "knobs:\n"
+            "  mixed: {switch: on, flag: --mixed}\n"
+            "  memory: {values: [0.8, 0.9], flag: --memory, when: mixed == on}\n"
+            f"engines: {{engine: {{baseline: {{command: {RUN}}}}}}}\n"
+        )
+        assert loaded.warnings == ()
+
     def test_a_loaded_space_needs_its_config_file_no_more(self, tmp_path: Path, catalogue: FlagCatalogue) -> None:
         (tmp_path / "serve.yaml").write_text("tp: 2\nmax-running: 5\nmixed: true\nsizes: [1, 2]\n")
         (tmp_path / "s.yaml").write_text(

@@ -67,6 +67,22 @@ def test_with_more_gpus_nothing_is_left_out(load: Callable[..., LoadedSpace]) ->
     assert not loaded.space.rules_of("engine")
 
 
+def test_a_knob_that_is_inactive_in_the_baseline_takes_no_gpus_there(load: Callable[..., LoadedSpace]) -> None:
+    when = "when: tensor == 1}\n      attention: {switch: on, flag: --enable-dp-attention, when: tensor == 1"
+    loaded = load(
+        f"""
+hardware: {{gpus: 4}}
+engines:
+  engine:
+    baseline: {{set: {{tensor: 4, data: 2, attention: on}}}}
+    knobs:
+      tensor: {{values: [1, 2, 4], flag: --tp}}
+      data: {{values: [1, 2], flag: --data-parallel-size, {when}}}
+"""
+    )
+    assert not [rule.forbid for rule in loaded.space.rules_of("engine") if "data in" in rule.forbid]
+
+
 def test_without_gpus_nobody_counts_them(load: Callable[..., LoadedSpace]) -> None:
     assert not load(PARALLEL, **{"hardware.gpus": 0}).space.rules_of("engine")
 
