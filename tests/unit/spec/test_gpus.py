@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tuner.domain.candidate import Candidate
 from tuner.engines.catalogue import catalogues
 from tuner.errors import SpecError
 from tuner.spec import LoadedSpace, load_space
@@ -67,20 +68,25 @@ def test_with_more_gpus_nothing_is_left_out(load: Callable[..., LoadedSpace]) ->
     assert not loaded.space.rules_of("engine")
 
 
-def test_a_knob_that_is_inactive_in_the_baseline_takes_no_gpus_there(load: Callable[..., LoadedSpace]) -> None:
-    when = "when: tensor == 1}\n      attention: {switch: on, flag: --enable-dp-attention, when: tensor == 1"
-    loaded = load(
-        f"""
-hardware: {{gpus: 4}}
+INACTIVE = """
+hardware: {gpus: 4}
 engines:
   engine:
-    baseline: {{set: {{tensor: 4, data: 2, attention: on}}}}
+    baseline: {set: {tensor: 4, data: 2}}
     knobs:
-      tensor: {{values: [1, 2, 4], flag: --tp}}
-      data: {{values: [1, 2], flag: --data-parallel-size, {when}}}
+      tensor: {values: [1, 2, 4], flag: --tp}
+      data: {values: [1, 2], flag: --data-parallel-size, when: tensor == 1}
+      plain: {switch: on, flag: --enable-dp-attention, inverted: on, when: tensor == 1}
 """
-    )
-    assert not [rule.forbid for rule in loaded.space.rules_of("engine") if "data in" in rule.forbid]
+
+
+def test_a_knob_that_is_inactive_in_the_baseline_takes_no_gpus_there(load: Callable[..., LoadedSpace]) -> None:
+    assert "data" not in Candidate.of(load(INACTIVE).space, "engine", {"tensor": 4, "data": 2, "plain": True}).values
+
+
+def test_a_switch_that_is_inactive_in_the_baseline_saves_no_gpus_there(errors: Callable[..., list[str]]) -> None:
+    (problem,) = errors(INACTIVE.replace("--data-parallel-size, when: tensor == 1", "--data-parallel-size"))
+    assert "the baseline of engine needs 8 GPUs" in problem
 
 
 def test_without_gpus_nobody_counts_them(load: Callable[..., LoadedSpace]) -> None:
