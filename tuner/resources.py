@@ -1,6 +1,7 @@
-"""Find the data that tuner ships: launchers and search spaces.
+"""Find files: the data that tuner ships (launchers and search spaces), and what users name.
 
-Order: the environment (`$TUNER_LAUNCHERS`, `$TUNER_SPACES`), the installed package (`tuner/_bundled/`), the checkout.
+What is shipped is looked for in the environment (`$TUNER_LAUNCHERS`, `$TUNER_SPACES`), in the installed package
+(`tuner/_bundled/`), then in the checkout.
 """
 
 from __future__ import annotations
@@ -8,9 +9,36 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tuner.errors import InternalError
+from tuner.errors import InternalError, UserError
 
 _PACKAGE = Path(__file__).resolve().parent
+_SHOWN = 80
+"""Characters of a name that cannot be, in the message that says so."""
+
+
+def named_path(name: str | Path) -> Path:
+    """The path that a user's name means, `~` expanded; whether anything is there can be asked of it.
+
+    Raises:
+        UserError: the system cannot even look: the name is too long, its user is unknown, a folder is closed to us.
+    """
+    shown = str(name) if len(str(name)) <= _SHOWN else f"{str(name)[:_SHOWN]}…"
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except RuntimeError as error:
+        raise UserError(f"{shown}: there is no such user", hint="write the path in full") from error
+    except OSError as error:
+        raise UserError(f"{shown}: cannot be looked at: {error.strerror}", hint="give another path") from error
+    return path
+
+
+def may_exist(path: Path) -> bool:
+    """Whether a file may be there; where the system does not say, reading it tells what is wrong."""
+    try:
+        return path.exists()
+    except OSError:
+        return True
 
 
 def _chosen_or_shipped(name: str, variable: str) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tuner.engines.definition import EngineDefinition
 from tuner.errors import MachineUnfit
-from tuner.resources import checkout_dir
+from tuner.resources import checkout_dir, named_path
 
 _ASK = """\
 import importlib.metadata as metadata, json, sys
@@ -52,7 +52,7 @@ def _resolve(program: str) -> str | None:
     if "/" not in program:
         return shutil.which(program)
     for base in (Path.cwd(), checkout_dir()):
-        if base is not None and (path := base / Path(program).expanduser()).is_file():
+        if base is not None and (path := base / named_path(program)).is_file():
             return str(path.absolute())
     return None
 

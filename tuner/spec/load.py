@@ -75,6 +75,7 @@ def load_space(
 
     Raises:
         SpecError: with every problem found.
+        UserError: nothing can have this name.
     """
     path = find_space(name)
     document = yamlfile.load(path, shown_as=_shown(path))
@@ -102,10 +103,11 @@ def find_space(name: str | Path) -> Path:
 
     Raises:
         SpecError: when there is none; it names the places looked at and the closest name.
+        UserError: nothing can have this name.
     """
     if not str(name).strip():
         raise SpecError([Problem("space file", 0, 0, "", "the name is empty", hint="`tuner space list` names some")])
-    given = Path(name).expanduser()
+    given = resources.named_path(name)
     if given.exists():
         return given
     if given.parent != Path() or str(name).startswith(("/", "~", ".")):

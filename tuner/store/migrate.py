@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from sqlalchemy.exc import DBAPIError
 
 from tuner.errors import StorageError
+from tuner.resources import may_exist
 from tuner.store.database import Database
 from tuner.store.troubles import explained
 from tuner.store.urls import is_sqlite, shown, sqlite_file
@@ -34,7 +35,7 @@ def prepare(database: Database, *, create: bool) -> None:
     """
     where = shown(database.url)
     file = sqlite_file(database.url)
-    if file is not None and not file.exists() and not create:
+    if file is not None and not may_exist(file) and not create:
         raise StorageError(f"there is no database {where}", hint="`tuner study start` makes one; see --storage")
     try:
         with database.engine.connect() as connection:

@@ -15,7 +15,7 @@ from tuner.engines.definition import EngineDefinition, load_definition
 from tuner.engines.installed import Installed, find_engine
 from tuner.engines.plan import FixedSettings, Place, build_plan
 from tuner.errors import UserError
-from tuner.resources import checkout_dir
+from tuner.resources import checkout_dir, named_path
 from tuner.spec import BaselineSettings, baseline_of
 from tuner.trial.caches import with_caches
 from tuner.trial.denyfiles import host_deny_list
@@ -96,8 +96,9 @@ def located_model(model: str) -> str:
 
     Raises:
         ModelMissing: the name can only be a path, and no such folder exists.
+        UserError: nothing can have this name.
     """
-    written = Path(model).expanduser()
+    written = named_path(model)
     for base in (Path.cwd(), checkout_dir()):
         if base is not None and (base / written).is_dir():
             return str((base / written).resolve())

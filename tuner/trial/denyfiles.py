@@ -26,6 +26,7 @@ from tuner.engines.catalogue import catalogue_versions, load_catalogue
 from tuner.engines.definition import engine_names, load_definition, load_definitions
 from tuner.engines.plan import env_text
 from tuner.errors import Problem, SpecError, UserError
+from tuner.resources import may_exist, named_path
 from tuner.spec.settings import OWN_FLAGS
 from tuner.trial.environment import OWN_NAMES
 
@@ -144,20 +145,13 @@ def usual_files() -> tuple[Path, ...]:
 
 
 def _files() -> Iterator[Path]:
-    yield from filter(_is_there, usual_files())
+    yield from filter(may_exist, usual_files())
     if named := os.environ.get(VARIABLE):
-        path = Path(named).expanduser().absolute()
-        if not _is_there(path):
+        path = named_path(named).absolute()
+        if not may_exist(path):
             hint = f"${VARIABLE} names it: write it, or unset {VARIABLE}"
             raise SpecError([Problem(str(path), 0, 0, "", "no such file", hint=hint)])
         yield path
-
-
-def _is_there(path: Path) -> bool:
-    try:
-        return path.exists()
-    except OSError:
-        return True  # it may be, and reading it says what is wrong
 
 
 def _read(path: Path, before: HostDenials) -> HostDenials:

@@ -112,6 +112,9 @@ class TestOpening:
         assert error.message == f"there is no database sqlite:///{tmp_path}/tuner.db"
         assert list(tmp_path.iterdir()) == []
 
+    def test_no_file_can_have_the_name(self) -> None:
+        assert refusal(f"sqlite:///{'x' * 300}", create=False).message.startswith("cannot open sqlite:///xxx")
+
     def test_the_file_is_no_database(self, tmp_path: Path) -> None:
         file = tmp_path / "notes.txt"
         file.write_text("just some notes, long enough to be read as a header by a database\n" * 9)
