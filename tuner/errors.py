@@ -4,7 +4,8 @@
     ├── UserError            1   something the user wrote or asked for cannot be done
     │   ├── SpecError            a space file, workload or launch command is wrong (carries every Problem)
     │   ├── StudyError           the study asked for is unknown, taken, changed or busy
-    │   └── StorageError         the database cannot be reached, written or understood
+    │   ├── StorageError         the database cannot be reached, written or understood
+    │   └── OwnShortage          tuner's own process may not open what it needs to measure
     ├── UsageError           2   the command line itself is wrong
     ├── NothingFeasible      3   the study ended without one configuration that works
     ├── DoesNotHold          3   a recorded result was not reached when it was measured again
@@ -80,6 +81,10 @@ class StudyError(UserError):
 
 class StorageError(UserError):
     """The database cannot be reached or written, or holds a schema that this version does not know."""
+
+
+class OwnShortage(UserError):
+    """This process may open no more files, memory or ports, so that it cannot measure; no server is to blame."""
 
 
 class UsageError(TunerError):

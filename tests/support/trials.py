@@ -10,6 +10,7 @@ from tuner.domain.output import OutputReference
 from tuner.domain.space import Space
 from tuner.domain.trial import Purpose, TrialReport, TrialRequest
 from tuner.domain.values import Value
+from tuner.trial.launched import Notify
 from tuner.trial.runner import run_trial
 
 KV_TYPES = ["auto", "fp8_e4m3", "fp8_e5m2", "fp4-fast"]
@@ -39,6 +40,7 @@ def run(
     reference: OutputReference | None = None,
     gpus: tuple[int, ...] = (),
     gpu_use: Mapping[str, Mapping[int, int]] | None = None,
+    notify: Notify = lambda event: None,
     **changes: object,
 ) -> TrialReport:
     """Launch, check, measure and tear down one configuration; `changes` go into the space."""
@@ -57,4 +59,4 @@ def run(
         reference=reference,
         gpu_use=gpu_use or {},
     )
-    return run_trial(request, gpus=gpus, notify=lambda event: None, cancelled=lambda: False)
+    return run_trial(request, gpus=gpus, notify=notify, cancelled=lambda: False)

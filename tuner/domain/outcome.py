@@ -53,6 +53,7 @@ class FailureClass(StrEnum):
     PORT_IN_USE = "port_in_use"
     HOST_OOM = "host_oom"
     HOST_STARVED = "host_starved"
+    CLIENT_STARVED = "client_starved"
     WRONG_OUTPUT = "wrong_output"
     SHORT_OUTPUT = "short_output"
     LOST_WORKER = "lost_worker"
@@ -244,6 +245,17 @@ FAILURES: Mapping[FailureClass, FailurePolicy] = {
         then=Action.STOP,
         handling="time in which a server waits for the CPU does not count for its limits, up to three times a limit "
         "and never beyond the launch time-out; what is measured on such a host would be worth nothing",
+    ),
+    FailureClass.CLIENT_STARVED: FailurePolicy(
+        "machine",
+        Action.RETRY_WAIT,
+        Action.RETRY_WAIT,
+        False,
+        "tuner itself lacked open files, memory or ports to measure with: raise `ulimit -n`, free memory, or end what "
+        "opens so many connections",
+        retries=2,
+        then=Action.STOP,
+        handling="the server is ended; nothing is held against it",
     ),
     FailureClass.WRONG_OUTPUT: _infeasible("the server answers wrongly: excluded whatever its speed"),
     FailureClass.SHORT_OUTPUT: _infeasible(

@@ -11,6 +11,7 @@ from typing import Any
 import httpx
 
 from tuner.domain.output import RIVALS, Answer
+from tuner.domain.shortage import own_shortage
 from tuner.domain.values import counted
 
 _PATH = "/v1/completions"
@@ -65,6 +66,7 @@ def ask_all(asking: Asking, prompts: Sequence[str]) -> tuple[Answer, ...]:
 
     Raises:
         BadAnswerError: a request failed.
+        OwnShortage: it could not be sent, for want of files, memory or ports.
         WrongAnswerError: an answer is empty, too short, or holds log-probabilities that are none.
         TooLateError: an answer took longer than allowed.
         StoppedError: `should_stop` said so.
@@ -124,7 +126,7 @@ async def _ask(client: httpx.AsyncClient, asking: Asking, prompt: str) -> Answer
     except httpx.HTTPStatusError as error:
         raise BadAnswerError(f"POST {_PATH}: {error.response.status_code}: {error.response.text[:200]}") from error
     except (httpx.HTTPError, ValueError) as error:
-        raise BadAnswerError(f"POST {_PATH}: {type(error).__name__}: {error}") from error
+        raise own_shortage(error) or BadAnswerError(f"POST {_PATH}: {type(error).__name__}: {error}") from error
     answer, count = _read(document)
     if not answer.text and not any(answer.pieces):
         raise WrongAnswerError("an answer is empty")

@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import httpx
 
+from tuner.domain.shortage import own_shortage
 from tuner.engines.definition import EngineDefinition
 
 _CALL_TIMEOUT_S = 10.0
@@ -34,6 +35,8 @@ class Completion:
 
 class ControlPlane:
     """Small calls to one server; close it after use.
+
+    Each raises OwnShortage when it cannot be made for want of files, memory or ports.
 
     Args:
         base_url: `http://host:port`.
@@ -65,7 +68,7 @@ class ControlPlane:
             answer.raise_for_status()
             return answer.json()
         except (httpx.HTTPError, ValueError) as error:
-            raise NotReadyError(f"{method} {path}: {type(error).__name__}: {error}") from error
+            raise own_shortage(error) or NotReadyError(f"{method} {path}: {type(error).__name__}: {error}") from error
 
     def served_model(self) -> str:
         """Name under which the server offers its model.

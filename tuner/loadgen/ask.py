@@ -11,6 +11,7 @@ import re
 import socket
 from dataclasses import dataclass
 
+from tuner.domain.shortage import own_shortage
 from tuner.loadgen.target import Target
 
 _TIMEOUT_S = 5.0
@@ -38,10 +39,16 @@ def get(target: Target, path: str) -> str | None:
 
 
 def unreachable(target: Target) -> str | None:
-    """Why no connection to the server is to be had, or None when it takes one."""
+    """Why no connection to the server is to be had, or None when it takes one.
+
+    Raises:
+        OwnShortage: it cannot be asked, for want of files, memory or ports.
+    """
     try:
         socket.create_connection((target.host, target.port), timeout=_TIMEOUT_S).close()
     except OSError as error:
+        if (shortage := own_shortage(error)) is not None:
+            raise shortage from error
         return error.strerror or str(error)
     return None
 

@@ -7,14 +7,15 @@ sending of the next happen in the same call, so a closed loop has no gap of the 
 from __future__ import annotations
 
 import asyncio
-import errno
 import gc
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from ssl import SSLContext
 from time import perf_counter
 
+from tuner.domain.shortage import own_shortage
 from tuner.domain.values import counted
+from tuner.errors import OwnShortage
 from tuner.loadgen.job import Call, Conversation, Job, LoadResult, Progress, Stall, TooFewConnections
 from tuner.loadgen.record import Trouble
 from tuner.loadgen.sse import carries_token, record
@@ -23,7 +24,6 @@ from tuner.loadgen.wire import Connection, Exchange
 
 _TICK_S = 0.1
 _OPENING_AT_ONCE = 64
-_NO_SOCKETS = (errno.EMFILE, errno.ENFILE)
 _SPIN_S = 0.002  # uvloop's timers count whole milliseconds; the last bit of a wait is spent asking
 
 
@@ -91,7 +91,8 @@ class Driver:
         """Open every connection and lay out every request; nothing of this is timed.
 
         Raises:
-            OSError: when the server takes no connections, or this process may open no more sockets.
+            OSError: when the server takes no connections.
+            OwnShortage: when this process may open no more of them.
             TooFewConnections: when the server takes some and leaves the others waiting.
         """
         for conversation in self._job.conversations:
@@ -113,8 +114,10 @@ class Driver:
             opened, asked = len(self._connections), self._job.slots
             words = f"{opened} of {counted(asked, 'connection')} opened within {self._job.connect_limit_s:g} s"
             raise TooFewConnections(words) if opened else OSError(words) from None
-        except OSError:
+        except OSError as error:
             self._close()
+            if (shortage := own_shortage(error)) is not None:
+                raise shortage from error
             raise
 
     async def _open(self, slot: int) -> Connection:
@@ -125,6 +128,9 @@ class Driver:
 
         Args:
             start_at: monotonic seconds at which to begin, so that several processes begin together.
+
+        Raises:
+            OwnShortage: when this process may open no more connections.
         """
         loop = asyncio.get_running_loop()
         self._done = loop.create_future()
@@ -189,10 +195,11 @@ class Driver:
         try:
             connection = await self._open(old.slot)
         except OSError as error:
+            if (shortage := own_shortage(error)) is not None:
+                self._fail(shortage)
+                return
             exchange.sent_at = exchange.ended_at = perf_counter()
-            exchange.broken = f"{type(error).__name__}: {error}"
-            if error.errno not in _NO_SOCKETS:
-                self._dead = exchange.broken
+            exchange.broken = self._dead = f"{type(error).__name__}: {error}"
             self._finished(old, exchange)
             return
         self._connections[old.slot] = connection
@@ -299,6 +306,10 @@ class Driver:
     def _finish(self) -> None:
         if self._done is not None and not self._done.done():
             self._done.set_result(None)
+
+    def _fail(self, shortage: OwnShortage) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(shortage)
 
     def _cut(self, why: str, trouble: Trouble) -> None:
         now = perf_counter()

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO
 
 import tuner
-from tuner.errors import InternalError, UserError
+from tuner.errors import InternalError, OwnShortage
 from tuner.loadgen.job import Job, LoadResult, Progress, TooFewConnections, merge
 from tuner.loadgen.record import RequestRecord
 
@@ -135,7 +135,7 @@ class LoadPool:
         Raises:
             ConnectionError: the server took no connections.
             TooFewConnections: it took some, but fewer than the job needs.
-            UserError: this machine allows fewer sockets than the job needs.
+            OwnShortage: this machine allows fewer connections than the job needs.
             Interrupted: `should_stop` said so.
             InternalError: a load process died.
         """
@@ -181,13 +181,11 @@ class LoadPool:
             answer.ready = True
         elif event == "progress":
             answer.progress = Progress(**said)
+        elif event == "short":
+            self.close()
+            raise OwnShortage(**said)
         elif event == "unconnected":
             self.close()
-            if said["ours"]:
-                raise UserError(
-                    f"the load client may open no more connections: {said['error']}",
-                    hint="raise the limit of open files (`ulimit -n`), or ask for lower levels",
-                )
             raise TooFewConnections(said["error"]) if said["few"] else ConnectionError(said["error"])
         else:
             answer.summary, answer.expected = said["summary"], said["records"]

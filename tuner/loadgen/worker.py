@@ -4,13 +4,12 @@ Its own process keeps the caller's threads, garbage and screen drawing away from
 it never outlives its parent.
 
 In:  a job (`Job.to_lines`), then `go TIME` (monotonic seconds), then perhaps `stop`.
-Out: one JSON object a line: `{"event": "ready"|"unconnected"|"progress"|"result", …}`; `result` is followed by the
-     records.
+Out: one JSON object a line: `{"event": "ready"|"unconnected"|"short"|"progress"|"result", …}`; `result` is followed by
+     the records.
 """
 
 from __future__ import annotations
 
-import errno
 import json
 import queue
 import resource
@@ -21,6 +20,7 @@ from typing import BinaryIO
 
 import uvloop
 
+from tuner.errors import OwnShortage
 from tuner.loadgen.driver import Driver
 from tuner.loadgen.job import Job, Progress, TooFewConnections
 
@@ -69,16 +69,19 @@ async def _do(job: Job, orders: _Orders, sink: BinaryIO) -> None:
     driver = Driver(job, on_tick=tick, should_stop=orders.stopped.is_set)
     try:
         await driver.prepare()
+        _say(sink, "ready")
+        start_at = orders.next()
+        if not isinstance(start_at, float):
+            return
+        result = await driver.run(start_at)
+    except OwnShortage as shortage:
+        _say(sink, "short", message=shortage.message, hint=shortage.hint)
+        return
     except OSError as error:
         few = isinstance(error, TooFewConnections)
         words = str(error) if few else f"{type(error).__name__}: {error}"
-        _say(sink, "unconnected", error=words, few=few, ours=error.errno in (errno.EMFILE, errno.ENFILE))
+        _say(sink, "unconnected", error=words, few=few)
         return
-    _say(sink, "ready")
-    start_at = orders.next()
-    if not isinstance(start_at, float):
-        return
-    result = await driver.run(start_at)
     _say(sink, "result", records=len(result.records), summary=result.summary_json())
     for record in result.records:
         sink.write(record.to_json().encode() + b"\n")

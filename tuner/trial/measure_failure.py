@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import LevelResult
+from tuner.domain.shortage import own_shortage
 from tuner.loadgen.job import LoadResult
 from tuner.loadgen.record import Trouble
 from tuner.loadgen.target import Target
@@ -32,6 +33,9 @@ def failure_of(
         load: of the run.
         target: the server.
         levels: what had been measured before.
+
+    Raises:
+        OwnShortage: the server cannot be asked, for want of files, memory or ports.
     """
     errors = count_errors([result])
     troubles = {record.trouble for record in result.records}
@@ -59,6 +63,8 @@ def failure_of(
 def _accepts_connections(target: Target) -> bool:
     try:
         socket.create_connection((target.host, target.port), timeout=_CONNECT_TIMEOUT_S).close()
-    except OSError:
+    except OSError as error:
+        if (shortage := own_shortage(error)) is not None:
+            raise shortage from error
         return False
     return True

@@ -11,7 +11,7 @@ from tuner.domain.launch import LaunchPlan
 from tuner.domain.outcome import Failure, FailureClass, Observation, Phase
 from tuner.domain.trial import TrialRequest
 from tuner.engines.failures import explain
-from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.errors import MachineUnfit, OwnShortage, SpecError, UserError
 from tuner.trial.assembly import ModelMissing
 from tuner.trial.process import LaunchRefused
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble
@@ -42,8 +42,13 @@ def without_room(error: OSError, phase: Phase) -> Failure:
     return Failure(FailureClass.ENV_SETUP, phase, (f"{error.strerror}{where}",), detail=hint)
 
 
-def never_launched(error: MachineUnfit | UserError | LaunchRefused) -> Failure:
-    """The failure of a trial that had no server."""
+def not_measured(error: MachineUnfit | UserError | LaunchRefused, phase: Phase = Phase.PREFLIGHT) -> Failure:
+    """The failure of a trial that had no server, or that tuner itself could not go on with.
+
+    Args:
+        error: what kept it from it.
+        phase: where.
+    """
     match error:
         case LaunchRefused():
             failure_class = FailureClass.HOST_STARVED if error.is_late else FailureClass.ENV_SETUP
@@ -52,9 +57,11 @@ def never_launched(error: MachineUnfit | UserError | LaunchRefused) -> Failure:
             failure_class = FailureClass.MODEL_ACCESS
         case SpecError():
             failure_class = FailureClass.BAD_FLAG
+        case OwnShortage():
+            failure_class = FailureClass.CLIENT_STARVED
         case _:
             failure_class = FailureClass.ENV_SETUP
-    return Failure(failure_class, Phase.PREFLIGHT, (error.message,), detail=error.hint or "")
+    return Failure(failure_class, phase, (error.message,), detail=error.hint or "")
 
 
 def failure_of(error: LaunchFailed, log: Path, plan: LaunchPlan, request: TrialRequest) -> Failure:

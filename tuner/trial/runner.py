@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.machine import GPU_USED_BEFORE
 from tuner.domain.outcome import Failure, FailureClass, Phase
+from tuner.domain.shortage import own_shortage
 from tuner.domain.trial import Outcome, TrialReport, TrialRequest
 from tuner.engines.plan import Place
 from tuner.errors import MachineUnfit, UserError
@@ -22,7 +23,7 @@ from tuner.trial.gpu import NvmlProbe, open_nvml
 from tuner.trial.hostlocks import lock_gpus
 from tuner.trial.launched import SERVER_INFO, Cancelled, LaunchedServer, Notes, Notify
 from tuner.trial.machine import machine_facts, model_config_hash
-from tuner.trial.naming import NO_ROOM, never_launched, without_room
+from tuner.trial.naming import NO_ROOM, not_measured, without_room
 from tuner.trial.neighbours import Strangers, wait_until_free
 from tuner.trial.output_check import ANSWERS
 from tuner.trial.ports import reserve_ports
@@ -63,11 +64,14 @@ def run_trial(
         outcome = _run(request, setup, gpus, notes, cancelled, script)
         versions = {request.candidate.engine: setup.installed.version or "unknown", **setup.installed.packages}
     except (MachineUnfit, UserError) as error:
-        outcome, versions = never_launched(error), {}
-    except OSError as error:
-        if error.errno not in NO_ROOM:
+        outcome, versions = not_measured(error, notes.phase), {}
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            outcome, versions = without_room(error, notes.phase), {}
+        elif (shortage := own_shortage(error)) is not None:
+            outcome, versions = not_measured(shortage, notes.phase), {}
+        else:
             raise
-        outcome, versions = without_room(error, notes.phase), {}
     return TrialReport(
         outcome=outcome,
         plan=notes.plan,
@@ -108,7 +112,7 @@ def _run(
             holds = [*devices.locks, *ports.locks]
             started = start_server(request, setup.definition, plan, holds=holds, gpus=probe)
         except LaunchRefused as error:
-            return never_launched(error)
+            return not_measured(error)
         handle, notes.kind = started.server, started.kind
         notes.texts.append(started.note)
         with handle:

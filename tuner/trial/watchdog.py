@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from tuner.domain.outcome import Phase
+from tuner.errors import OwnShortage
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
@@ -107,6 +108,7 @@ def wait_ready(
 
     Raises:
         LaunchFailed: with what was noticed.
+        OwnShortage: the probe could not ask, for want of files, memory or ports.
         WaitCancelled: when `is_cancelled` said so.
     """
     clocks = LaunchClocks(deadlines, handle.started_at)
@@ -116,6 +118,7 @@ def wait_ready(
         while True:
             if is_cancelled():
                 raise WaitCancelled
+            prober.raise_shortage()
             has_token = prober.succeeded
             exit_code = handle.poll()
             lines = handle.log.lines()
@@ -173,11 +176,16 @@ class _Prober:
         self._probe = probe
         self._stopped = threading.Event()
         self._succeeded = threading.Event()
+        self._shortage: OwnShortage | None = None
         threading.Thread(target=self._run, name="readiness-probe", daemon=True).start()
 
     @property
     def succeeded(self) -> bool:
         return self._succeeded.is_set()
+
+    def raise_shortage(self) -> None:
+        if self._shortage is not None:
+            raise self._shortage
 
     def stop(self) -> None:
         self._stopped.set()
@@ -186,6 +194,9 @@ class _Prober:
         while not self._stopped.is_set():
             try:
                 answered = self._probe()
+            except OwnShortage as shortage:
+                self._shortage = shortage
+                return
             except Exception:
                 if self._stopped.is_set():
                     return  # its connection was closed under it: nobody wants to know any more

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from tokenizers import Tokenizer, models
 
 from tuner.domain.measurement import Metric
 from tuner.domain.warnings import WarningCode
-from tuner.errors import UserError
+from tuner.errors import OwnShortage
 from tuner.loadgen.dialect import Dialect
 from tuner.loadgen.job import Job, TooFewConnections
 from tuner.loadgen.pool import LoadPool
@@ -101,9 +102,22 @@ class TestMoreThanThisMachineAdmits:
             (process,) = pool._processes
             _, most = resource.prlimit(process._child.pid, resource.RLIMIT_NOFILE)
             resource.prlimit(process._child.pid, resource.RLIMIT_NOFILE, (24, most))
-            with pytest.raises(UserError, match="may open no more connections") as caught:
+            with pytest.raises(OwnShortage, match="Too many open files") as caught:
                 pool.run(job(server.url, 60))
         assert "ulimit" in str(caught.value.hint)
+
+    def test_the_same_holds_for_connections_that_an_open_loop_opens_on_the_way(self) -> None:
+        def slow(body: dict[str, Any], number: int) -> Iterable[Step]:
+            return good(body, number, wait=0.5)
+
+        with serving(slow) as server, LoadPool() as pool:
+            pool.run(job(server.url, 1))
+            (process,) = pool._processes
+            _, most = resource.prlimit(process._child.pid, resource.RLIMIT_NOFILE)
+            resource.prlimit(process._child.pid, resource.RLIMIT_NOFILE, (24, most))
+            together = replace(job(server.url, 60, due_s=(0.0,) * 60), slots=4)
+            with pytest.raises(OwnShortage, match="Too many open files"):
+                pool.run(together)
 
 
 class TestSmallModels:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from support.limits import no_more_files
 from support.scripted_server import HANG, Step, plain, serving
 
 from tuner.engines.answers import (
@@ -19,6 +20,7 @@ from tuner.engines.answers import (
     WrongAnswerError,
     ask_all,
 )
+from tuner.errors import OwnShortage
 
 
 def asking(url: str, **changes: object) -> Asking:
@@ -44,6 +46,15 @@ def test_an_answer_has_its_tokens_their_log_probabilities_and_their_rivals() -> 
     asked = server.bodies[0]
     assert (asked["temperature"], asked["ignore_eos"], asked["max_tokens"]) == (0.0, True, 3)
     assert asked["return_tokens_as_token_ids"], "tokens that are pieces of a character have the same text"
+
+
+def test_questions_that_could_not_be_sent_for_want_of_files_are_no_bad_answers() -> None:
+    def slow(_request: dict[str, Any], _number: int) -> Iterable[Step]:
+        yield 0.2
+        yield plain("200 OK", document())
+
+    with serving(slow) as server, no_more_files(9), pytest.raises(OwnShortage, match="Too many open files"):
+        ask_all(asking(server.url, at_once=8), ["Hello"] * 8)
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:

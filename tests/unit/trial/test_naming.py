@@ -9,7 +9,7 @@ from support import trials
 
 from tuner.domain.outcome import FAILURES, Action, Failure, FailureClass, Phase
 from tuner.errors import MachineUnfit, Problem, SpecError, UserError
-from tuner.trial.naming import never_launched
+from tuner.trial.naming import not_measured
 from tuner.trial.process import LaunchRefused
 
 
@@ -35,7 +35,7 @@ def test_a_missing_model_folder_stops_the_study_with_what_to_do(tmp_path: Path) 
 def test_what_kept_a_trial_from_its_server(
     error: MachineUnfit | UserError | LaunchRefused, failure_class: FailureClass, phase: Phase
 ) -> None:
-    failure = never_launched(error)
+    failure = not_measured(error)
     assert (failure.failure_class, failure.phase) == (failure_class, phase)
     assert failure.evidence[0] in str(error)
 

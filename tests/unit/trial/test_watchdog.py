@@ -14,6 +14,7 @@ from support.launches import eventually, has_written, rogue_plan
 
 from tuner.domain.outcome import Phase
 from tuner.engines.failures import is_compiling_line
+from tuner.errors import OwnShortage
 from tuner.trial import process, watchdog
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
@@ -125,6 +126,14 @@ def test_a_probe_that_blocks_does_not_blind_the_watchdog(tmp_path: Path) -> None
     with launch(rogue_plan("exit", "3"), tmp_path) as server, pytest.raises(LaunchFailed, match="exit code 3"):
         wait_ready(server, lambda: released.wait(600), no_phase, PATIENT)
     released.set()
+
+
+def test_a_probe_that_lacks_what_it_needs_to_ask_is_no_verdict_on_the_server(tmp_path: Path) -> None:
+    def no_socket() -> bool:
+        raise OwnShortage("too many open files")
+
+    with launch(rogue_plan("sleep"), tmp_path) as server, pytest.raises(OwnShortage):
+        wait_ready(server, no_socket, no_phase, PATIENT)
 
 
 def test_the_phase_is_the_furthest_that_the_log_announced(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ SEEN_FROM_OUTSIDE = {
     FailureClass.SHORT_OUTPUT,
     FailureClass.LOST_WORKER,
     FailureClass.HOST_STARVED,
+    FailureClass.CLIENT_STARVED,
 }
 
 
