@@ -21,6 +21,7 @@ _PATTERNS = {
     r"^-{1,2}[A-Za-z][A-Za-z0-9_.-]*$": "must look like a flag: --name or -name",
     r"^[A-Za-z_][A-Za-z0-9_]*$": "must look like an environment variable: letters, digits and _",
     r"^[A-Za-z0-9][A-Za-z0-9_.-]*$": "must be letters, digits, _, . and -, starting with a letter or digit",
+    r"^[a-z0-9]+(-[a-z0-9]+)*$": "must be lower-case words or numbers with - between them",
     r"^\d+\.\d+$": 'must look like "12.0", in quotes',
 }
 

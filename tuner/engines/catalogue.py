@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 
-from tuner.domain.catalogue import FlagCatalogue, GpuNeed
+from tuner import yamlfile
+from tuner.domain.catalogue import CatalogueLookup, FlagCatalogue, GpuNeed
 from tuner.engines.definition import EngineDefinition, engine_names, load_definition
-from tuner.errors import UserError
+from tuner.errors import Problem, SpecError, UserError
 from tuner.resources import launchers_dir
 
 _LONGEST_NUMBER = 9  # digits; what is longer is no version number
+_MADE = "tools/dump_flags.py writes one from the engine's own parser"
 
 
 def _order(version: str) -> tuple[int, ...]:
@@ -34,9 +35,18 @@ def catalogue_versions(engine: str) -> tuple[str, ...]:
 @cache
 def _read(folder: Path, version: str) -> FlagCatalogue:
     """The catalogue of a version in an engine's folder, with what the engine's definition adds to it."""
-    flags = json.loads((folder / "flags" / f"{version}.json").read_text(encoding="utf-8"))
+    file = folder / "flags" / f"{version}.json"
+    try:
+        catalogue = FlagCatalogue.from_json(json.loads(yamlfile.read_text(file)))
+    except json.JSONDecodeError as error:
+        raise SpecError([Problem(str(file), error.lineno, error.colno, "", error.msg, hint=_MADE)]) from error
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        said = "something stands where an object is wanted"
+        if isinstance(error, KeyError | ValueError):
+            said = f"no {error}" if isinstance(error, KeyError) else str(error)
+        raise SpecError([Problem(str(file), 0, 0, "", f"is no flag catalogue: {said}", hint=_MADE)]) from error
     needs = tuple(GpuNeed(need.flags, need.unless) for need in load_definition(folder.name).gpus)
-    return replace(FlagCatalogue.from_json(flags), gpu_needs=needs)
+    return replace(catalogue, gpu_needs=needs)
 
 
 def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
@@ -48,6 +58,7 @@ def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
 
     Raises:
         UserError: when the engine has no catalogue at all.
+        SpecError: when the catalogue's file, or the engine's definition, is wrong.
     """
     known = catalogue_versions(engine)
     if not known:
@@ -58,8 +69,8 @@ def load_catalogue(engine: str, version: str | None = None) -> FlagCatalogue:
     return _read(launchers_dir() / engine, chosen)
 
 
-def catalogues() -> dict[str, Callable[[str | None], FlagCatalogue]]:
-    """Engine → the catalogue for a version, for every engine that has one; read when asked for."""
+def catalogues() -> dict[str, CatalogueLookup]:
+    """Engine → its catalogue by version, for every engine that has a definition; read when asked for."""
     return {engine: partial(load_catalogue, engine) for engine in engine_names()}
 
 

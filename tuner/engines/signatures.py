@@ -20,6 +20,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tuner import yamlfile
+from tuner.domain.faults import problems_of
 from tuner.domain.outcome import FailureClass, Phase
 from tuner.errors import Problem, SpecError
 from tuner.resources import launchers_dir
@@ -319,4 +320,4 @@ def _load(path: Path) -> SignatureFile:
     try:
         return SignatureFile.model_validate(document.data or {})
     except ValidationError as error:
-        raise SpecError([document.problem(item["loc"], item["msg"]) for item in error.errors()]) from error
+        raise SpecError(problems_of(document, document.data, error, SignatureFile)) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,27 @@ def test_every_engine_has_flag_catalogues(engine: str) -> None:
     assert [load_catalogue(engine, version).version for version in versions] == list(versions)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('{"flags": [}', "1.json:1:12 Expecting value"),
+        ('{"flags": []}', "1.json: is no flag catalogue: no 'engine'"),
+        ('{"engine": "toy", "version": "1", "flags": [{"name": "--a", "kind": "odd"}]}', "--a: unknown kind 'odd'"),
+        ('["--a"]', "is no flag catalogue: something stands where an object is wanted"),
+    ],
+)
+def test_a_wrong_catalogue_is_reported_with_its_file(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "toy" / "flags").mkdir(parents=True)
+    (tmp_path / "toy" / "flags" / "1.json").write_text(text)
+    monkeypatch.setenv("TUNER_LAUNCHERS", str(tmp_path))
+    with pytest.raises(SpecError) as caught:
+        load_catalogue("toy")
+    assert said in str(caught.value)
+    assert "dump_flags" in str(caught.value)
+
+
 def test_a_version_without_catalogue_gets_the_newest_older_one() -> None:
     assert load_catalogue("vllm", "0.32.0+cpu").version == "0.32.0"
     assert load_catalogue("vllm", "0.32.5").version == "0.32.0"
@@ -63,8 +85,6 @@ def test_a_program_that_is_not_there_says_what_to_do() -> None:
 
 
 def test_an_interpreter_without_the_engine_is_not_an_installation() -> None:
-    import sys
-
     with pytest.raises(MachineUnfit, match="not installed in the environment") as caught:
         find_engine(load_definition("sglang"), (sys.executable, "-m", "sglang.launch_server"))
     python = Path(sys.executable).name
@@ -72,8 +92,6 @@ def test_an_interpreter_without_the_engine_is_not_an_installation() -> None:
 
 
 def test_the_simulated_engine_runs_on_this_interpreter() -> None:
-    import sys
-
     found = find_engine(load_definition("simulated"))
     assert found.program[0] == sys.executable
     assert found.version == "1"

@@ -95,7 +95,7 @@ def test_a_blank_stands_for_white_space_quotes_and_line_breaks() -> None:
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (("class: unsupported", "class: unsuported"), "signatures[0].class"),
+        (("class: unsupported", "class: unsuported"), "did you mean unsupported?"),
         (("needs page size \\d+", "needs page size 65"), "does not match its own proof"),
         (("needs page size \\d+", "needs .* size"), "bound the gap"),
         (("needs page size \\d+", "needs (page"), "not a regular expression"),
@@ -104,8 +104,8 @@ def test_a_blank_stands_for_white_space_quotes_and_line_breaks() -> None:
         (("needs page size \\d+", "needs [ p]age"), "instead of a blank"),
         (("needs page size \\d+", "x?"), "matches an empty line"),
         (("blames: { page-size: change }", "blames: { page-size: up }"), "blames"),
-        (("blames:", "blame:"), "blame"),
-        (("id: my-row", "id: My Row"), "signatures[0].id"),
+        (("blames:", "blame:"), "signatures[0].blame: unknown key (did you mean blames?)"),
+        (("id: my-row", "id: My Row"), "signatures[0].id: must be lower-case words or numbers with - between them"),
     ],
 )
 def test_a_wrong_row_is_refused_with_its_place(launchers: Path, change: tuple[str, str], said: str) -> None:
