@@ -92,7 +92,6 @@ def plan(**changes: object) -> LaunchPlan:
         "model": "/models/tiny",
         "served_model": "tiny",
         "engine_version": "1.0",
-        "labels": {"space": "tiny"},
     }
     return LaunchPlan(**(fields | changes))  # type: ignore[arg-type]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,9 @@ class LaunchPlan:
         cwd: working directory, or None for the run directory.
         trial_only_env: names in `env` that serve measuring only (developer endpoints); exports leave them out.
         simulated: True when no real engine is started; then everything derived from it says so.
+        model: what the engine is told to load.
+        served_model: the name under which it offers that.
+        engine_version: as the installed engine says; None where it does not.
     """
 
     engine: str
@@ -41,7 +44,6 @@ class LaunchPlan:
     model: str = ""
     served_model: str = ""
     engine_version: str | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def base_url(self) -> str:

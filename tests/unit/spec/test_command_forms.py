@@ -169,6 +169,8 @@ def test_secrets_of_a_manifest_are_references() -> None:
         ("vllm serve a/b &\nvllm serve c/d &", "2 servers are started here"),
         ("bash start.sh", "no command here starts a server"),
         ("[Service]\nExecStart=/opt/run.sh\n", "/opt/run.sh, which hides the launch command"),
+        ('[Service]\nExecStart=vllm serve "a/b\n', "the unit cannot be read: a quote in ExecStart= has no end"),
+        ('[Service]\nEnvironment="A=1\nExecStart=vllm serve a/b\n', "a quote in Environment= has no end"),
         ("[Service]\nEnvironmentFile=/etc/v\nExecStart=/x/vllm serve $M\n", "they may stand in /etc/v"),
         ("docker run x/vllm /start.sh", "hides the launch command"),
         ("docker run --entrypoint /bin/sh x/vllm -c /opt/go", "hides the launch command"),

@@ -85,7 +85,7 @@ def test_variables(text: str, words: list[str]) -> None:
 )
 def test_what_has_no_value_is_reported_and_left_as_it_is(text: str, gap: str) -> None:
     script = read_script(text)
-    assert script.commands[-1].gaps == (gap,)
+    assert script.unresolved == [gap]
     assert gap in script.commands[-1].argv[1] or script.commands[-1].argv[1].startswith("$")
 
 

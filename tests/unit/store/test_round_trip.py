@@ -107,7 +107,6 @@ EVERY_FIELD: dict[type, dict[str, Strategy]] = {
         "model": text,
         "served_model": text,
         "engine_version": maybe(text),
-        "labels": table(name, text),
     },
     KnobActivity: {
         "knob": text,

@@ -8,8 +8,8 @@ from typing import Any
 
 from tuner.spec.command.model import LaunchCommand
 
-ENGINES_BY_WORD = {"vllm": "vllm", "sglang": "sglang"}
-"""Word in an image's name or a variable's prefix → engine."""
+ENGINES = ("vllm", "sglang")
+"""Their names tell an engine in the names of images and, in capitals, of variables."""
 
 
 @dataclass
@@ -46,10 +46,8 @@ class Around:
 
     def guess(self) -> str | None:
         """The engine that variables or the image speak of."""
-        found = {e for e in ENGINES_BY_WORD if any(name.startswith(f"{e.upper()}_") for name in self.env)}
-        return (
-            next(iter(found)) if len(found) == 1 else engine_of_image(next(iter(self.container.get("image", ())), ""))
-        )
+        found = [e for e in ENGINES if any(name.startswith(f"{e.upper()}_") for name in self.env)]
+        return found[0] if len(found) == 1 else engine_of_image(next(iter(self.container.get("image", ())), ""))
 
     def copy(self) -> Around:
         """An independent copy, since several commands of one text may be tried."""
@@ -61,8 +59,7 @@ class Around:
 
 def engine_of_image(image: str) -> str | None:
     """The engine that an image's name speaks of; None when it is none or both."""
-    name = image.lower()
-    found = [engine for engine, word in ENGINES_BY_WORD.items() if word in name]
+    found = [engine for engine in ENGINES if engine in image.lower()]
     return found[0] if len(found) == 1 else None
 
 

@@ -15,7 +15,7 @@ from tuner.domain.catalogue import FlagCatalogue
 from tuner.errors import SpecError
 from tuner.spec.command import configs
 from tuner.spec.command.arguments import is_flag, parse_arguments
-from tuner.spec.command.around import ENGINES_BY_WORD, Around, engine_of_image, mentions
+from tuner.spec.command.around import ENGINES, Around, engine_of_image, mentions
 from tuner.spec.command.charts import first_env, named_model
 from tuner.spec.command.containers import read_container_run
 from tuner.spec.command.launchers import Launcher, find_launcher
@@ -78,7 +78,7 @@ class _Importer:
         try:
             unit = read_unit(text)
         except ValueError as error:
-            return around.refuse(f"ExecStart cannot be read: {error}")
+            return around.refuse(f"the unit cannot be read: {error}")
         around.env, around.unresolved = unit.env, unit.unresolved
         if unit.folder:
             around.notes.append(f"the unit runs in {unit.folder}; relative paths count from there")
@@ -102,7 +102,7 @@ class _Importer:
         if configs.is_config(data, self._catalogue):
             return self._config(data)
         around = Around(env=first_env(data))
-        engine = next((e for e in ENGINES_BY_WORD if e in str(data).lower()), None)
+        engine = next((e for e in ENGINES if e in str(data).lower()), None)
         reason = (
             "holds no launch command: these look like values that a chart makes flags of; "
             "run `helm template` and give the container it renders"
@@ -176,7 +176,7 @@ class _Importer:
         missing = [name for name in around.unresolved if any(mentions(word, name) for word in launcher.rest)]
         if missing:
             reason += f"; and these variables have no value here: {', '.join(missing)}"
-        engine = next((e for e in ("sglang", "vllm") if launcher.name.startswith((e, e[:3]))), None)
+        engine = next((e for e in ENGINES if launcher.name.startswith((e, e[:3]))), None)
         return around.refuse(reason, engine=engine, launcher=launcher.name)
 
     def _docker(self, launcher: Launcher, around: Around) -> LaunchCommand:

@@ -32,13 +32,11 @@ class SimpleCommand:
     Attributes:
         argv: program and arguments.
         env: assignments written before the program.
-        gaps: unresolved names that the arguments depend on.
         conditional: whether it stands inside if, case or a loop.
     """
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
-    gaps: tuple[str, ...] = ()
     conditional: bool = False
 
 
@@ -87,7 +85,6 @@ class _Reader:
         self._parameters = parameters
         self._depth = 0
         self._export_all = False
-        self._gaps: list[str] = []
         self.script = Script()
 
     def read(self, tokens: Sequence[Token]) -> Script:
@@ -113,7 +110,6 @@ class _Reader:
             for name, value in env.items():
                 self._set(name, value)
             return
-        self._gaps = []
         argv = [text for token in tokens if isinstance(token, Word) for text in self._words(token)]
         if argv and argv[0] in _EXPORTERS:
             self._export(tokens[1:], marks=argv[0] == "export" or "-x" in argv)
@@ -124,8 +120,7 @@ class _Reader:
         elif argv and argv[0] == "set":
             self._export_all = self._export_all or "-a" in argv or "allexport" in argv
         elif argv:
-            gaps = tuple(dict.fromkeys(self._gaps))
-            self.script.commands.append(SimpleCommand(tuple(argv), env, gaps, conditional=self._depth > 0))
+            self.script.commands.append(SimpleCommand(tuple(argv), env, conditional=self._depth > 0))
 
     # ------------------------------------------------------------ variables
 
@@ -248,7 +243,6 @@ class _Reader:
     def _unresolved(self, name: str, raw: str) -> str:
         if name not in self.script.unresolved:
             self.script.unresolved.append(name)
-        self._gaps.append(name)
         return raw
 
 

@@ -41,7 +41,7 @@ def read_unit(text: str) -> Unit:
     """Read a unit. `${X}` is one word whatever its value; a bare `$X` is split at blanks (systemd.service(5)).
 
     Raises:
-        ValueError: for a quote without its end.
+        ValueError: for a quote without its end; it names the key.
     """
     unit, command = Unit(), ""
     for line in _CONTINUED.sub(" ", text).splitlines():
@@ -52,15 +52,22 @@ def read_unit(text: str) -> Unit:
         if key == "ExecStart":
             command = value
         elif key == "Environment":
-            for item in shlex.split(value):
+            for item in _words(key, value):
                 name, _, text_of = item.partition("=")
                 unit.env[name] = text_of
         elif key == "EnvironmentFile":
             unit.files.append(value.lstrip("-"))
         elif key == "WorkingDirectory":
             unit.folder = value
-    unit.words = tuple(word for part in shlex.split(command.lstrip(_PREFIXES)) for word in _expand(unit, part))
+    unit.words = tuple(word for part in _words("ExecStart", command.lstrip(_PREFIXES)) for word in _expand(unit, part))
     return unit
+
+
+def _words(key: str, text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ValueError(f"a quote in {key}= has no end") from error
 
 
 def _expand(unit: Unit, word: str) -> list[str]:
