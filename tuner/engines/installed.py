@@ -13,6 +13,7 @@ from pathlib import Path
 from tuner.engines.definition import EngineDefinition
 from tuner.errors import MachineUnfit
 from tuner.resources import checkout_dir, named_path
+from tuner.secrets import redact
 
 _ASK = """\
 import importlib.metadata as metadata, json, sys
@@ -68,15 +69,31 @@ def interpreter_of(program: str) -> str | None:
 
 @cache
 def _packages(python: str, names: tuple[str, ...]) -> Mapping[str, str]:
-    """Versions of distributions in an interpreter's environment; those that are not there are left out."""
+    """Versions of distributions in an interpreter's environment; those that are not there are left out.
+
+    Raises:
+        MachineUnfit: it does not say. Not remembered: what was slow once may answer the next time.
+    """
     try:
         answer = subprocess.run(
             [python, "-c", _ASK, *names], capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
         found: dict[str, str] = json.loads(answer.stdout)
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return {}
+    except subprocess.TimeoutExpired as error:
+        raise _silent(python, f"no answer within {_TIMEOUT_S:.0f} s") from error
+    except subprocess.CalledProcessError as error:
+        last = redact(error.stderr.strip().rpartition("\n")[2])
+        raise _silent(python, last or f"it ended with {error.returncode}") from error
+    except OSError as error:
+        raise _silent(python, error.strerror or str(error)) from error
+    except ValueError as error:
+        raise _silent(python, "its answer is no JSON") from error
     return found
+
+
+def _silent(python: str, why: str) -> MachineUnfit:
+    said = f"{python} does not say which packages are installed beside it: {why}"
+    return MachineUnfit(said, hint="run it by hand: an interpreter that works answers at once")
 
 
 def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = None) -> Installed:
@@ -87,7 +104,8 @@ def find_engine(definition: EngineDefinition, command: tuple[str, ...] | None = 
         command: replaces the definition's own command, e.g. with a program of another environment.
 
     Raises:
-        MachineUnfit: when the program is not there, or its interpreter does not know the engine.
+        MachineUnfit: when the program is not there, or its interpreter does not know the engine, or does not answer.
+        UserError: no program can have this name.
     """
     program, *rest = definition.program(command)
     found = _resolve(program)

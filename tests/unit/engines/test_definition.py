@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
 from tuner.engines.catalogue import catalogue_versions, load_catalogue
 from tuner.engines.definition import engine_names, load_definition, load_definitions
-from tuner.engines.installed import find_engine
-from tuner.errors import MachineUnfit, SpecError, UserError
+from tuner.errors import SpecError, UserError
 
 
 def test_the_shipped_engines_are_sglang_vllm_and_the_simulated_one() -> None:
@@ -76,22 +74,3 @@ def test_a_version_without_catalogue_gets_the_newest_older_one() -> None:
     assert load_catalogue("vllm", "0.32.5").version == "0.32.0"
     assert load_catalogue("vllm", "0.1.0").version == catalogue_versions("vllm")[0]
     assert load_catalogue("vllm").version == catalogue_versions("vllm")[-1]
-
-
-def test_a_program_that_is_not_there_says_what_to_do() -> None:
-    with pytest.raises(MachineUnfit, match="not installed") as caught:
-        find_engine(load_definition("vllm"), ("no-such-program", "serve"))
-    assert "engines.vllm.command: [/PATH/TO/no-such-program, serve]" in str(caught.value.hint)
-
-
-def test_an_interpreter_without_the_engine_is_not_an_installation() -> None:
-    with pytest.raises(MachineUnfit, match="not installed in the environment") as caught:
-        find_engine(load_definition("sglang"), (sys.executable, "-m", "sglang.launch_server"))
-    python = Path(sys.executable).name
-    assert f"engines.sglang.command: [/PATH/TO/{python}, -m, sglang.launch_server]" in str(caught.value.hint)
-
-
-def test_the_simulated_engine_runs_on_this_interpreter() -> None:
-    found = find_engine(load_definition("simulated"))
-    assert found.program[0] == sys.executable
-    assert found.version == "1"
