@@ -238,6 +238,10 @@ class FlagCatalogue:
         spec = self.find(name)
         return spec.name if spec is not None else name
 
+    def why_dead(self, name: str) -> str | None:
+        """Why a flag that is accepted does nothing, in any spelling; None for one that something reads."""
+        return self.dead.get(name) or self.dead.get(self.canonical(name))
+
     def advice(self, name: str) -> str | None:
         """What to do about an unknown flag: its replacement, or the closest known spelling."""
         if name in self.removed:

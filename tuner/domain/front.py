@@ -220,7 +220,7 @@ class Front:
         not.
 
         Raises:
-            StudyError: no such rule, or the trial was not measured.
+            StudyError: no such rule, or the trial or baseline was not measured.
             NothingFeasible: the front is empty.
         """
         if rule == "baseline" and self.baseline is not None:
@@ -233,6 +233,8 @@ class Front:
             "throughput": lambda s: _badness(s, self.goals, heaviest),
             "knee": self._distance_to_ideal,
         }
+        if rule == "baseline":
+            raise StudyError("the baseline has no measurement", hint="`tuner study failures` says why; pick another")
         if rule not in rules:
             raise StudyError(f"no such pick: {rule}", hint=f"choose {', '.join(PICKS)} or a trial number")
         if not self.members:

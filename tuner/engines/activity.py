@@ -105,7 +105,7 @@ def knob_activity(
             continue
         knob = knobs[name]
         asked = knob.given(value)
-        if knob.flag is not None and (reason := catalogue.dead.get(knob.flag)) is not None:
+        if knob.flag is not None and (reason := catalogue.why_dead(knob.flag)) is not None:
             if asked is not False:  # a switch that is off puts nothing on the command line
                 found.append(KnobActivity(name, Activity.INACTIVE, reason, rests_on=()))
             continue

@@ -130,7 +130,7 @@ def _check_name(
         hint = "the space's `model` and `served_model` name the model"
         findings.error(place, f"tuner sets {spec.name} itself", hint, key=key)
         return False
-    reason = catalogue.dead.get(flag) or catalogue.dead.get(landing.name)
+    reason = catalogue.why_dead(landing.name)
     if reason is not None:
         findings.warn(place, f"{flag} has no effect in {engine} {catalogue.version}: {reason}", key=key)
     return True

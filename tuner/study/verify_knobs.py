@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.landing import landing_of
 from tuner.domain.measurement import MeasuredInPart
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
@@ -15,6 +16,7 @@ from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Activity, KnobActivity, Purpose, TrialEvent, TrialReport, TrialRequest
 from tuner.domain.values import spell
 from tuner.domain.workload import Workload
+from tuner.engines.catalogue import load_catalogue
 from tuner.engines.definition import load_definition
 from tuner.engines.model_shape import model_shape
 from tuner.engines.nccl_log import (
@@ -219,7 +221,9 @@ def _all_reduce_switches(space: Space, engine: str) -> tuple[str, ...] | None:
     own = load_definition(engine).own_all_reduce
     if own is None:
         return None
-    return tuple(name for name, knob in space.knobs_of(engine).items() if knob.flag == own.switch)
+    catalogue = load_catalogue(engine, space.engines[engine].version)
+    knobs = space.knobs_of(engine).items()
+    return tuple(name for name, knob in knobs if landing_of(knob, catalogue).name == own.switch)
 
 
 def _lines(path: Path) -> Iterator[str]:

@@ -130,7 +130,7 @@ class TestPicking:
             front.pick(rule)
 
     def test_without_baseline_there_is_none_to_pick(self) -> None:
-        with pytest.raises(StudyError):
+        with pytest.raises(StudyError, match="the baseline has no measurement"):
             Front.of(GOALS, [standing(1, 1, 1)]).pick("baseline")
 
 

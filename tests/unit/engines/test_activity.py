@@ -19,7 +19,7 @@ CATALOGUE = FlagCatalogue.from_json(
         "flags": [
             {"name": "--tensor-parallel-size", "aliases": ["--tp"], "kind": "value", "type": "int", "choices": None,
              "default": 1},
-            {"name": "--decode-steps", "aliases": [], "kind": "value", "type": "int", "choices": None, "default": 1},
+            {"name": "--decode-steps", "aliases": ["--ds"], "kind": "value", "type": "int", "default": 1},
         ],
         "removed": {},
         "dead": {"--decode-steps": "nothing reads it"},
@@ -64,8 +64,9 @@ def test_a_switch_that_is_off_asks_for_nothing_that_could_be_ignored() -> None:
     assert (found.state, found.rests_on) == (Activity.INACTIVE, ())
 
 
-def test_a_flag_that_nothing_reads_is_inactive_whatever_the_server_repeats() -> None:
-    state, reason = state_of({"values": [1, 4], "flag": "--decode-steps"}, 4, {"decode_steps": 4})
+@pytest.mark.parametrize("flag", ["--decode-steps", "--decode_steps", "--ds"])
+def test_a_flag_that_nothing_reads_is_inactive_whatever_the_server_repeats(flag: str) -> None:
+    state, reason = state_of({"values": [1, 4], "flag": flag}, 4, {"decode_steps": 4})
     assert (state, reason) == (Activity.INACTIVE, "nothing reads it")
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from support import records
 
 from tuner.domain.candidate import Candidate
+from tuner.domain.knob import Knob
 from tuner.domain.space import Space
 from tuner.domain.trial import Activity, KnobActivity
 from tuner.study.verify_knobs import KnobCheck, read_check
@@ -28,7 +29,7 @@ SPACE = Space.model_validate(
 )
 
 
-def check(folder: Path, proto: str, read: str | None, *, calls: bool = True) -> KnobCheck:
+def check(folder: Path, proto: str, read: str | None, *, calls: bool = True, space: Space = SPACE) -> KnobCheck:
     log = folder / "nccl.node.705"
     shutil.copy(DATA / "tuning_2.28.9.log", log)
     text = log.read_text()
@@ -40,7 +41,7 @@ def check(folder: Path, proto: str, read: str | None, *, calls: bool = True) -> 
     shutil.copy(DATA / "vllm_backends.log", folder / "server.log")
     said = tuple(KnobActivity(knob, Activity.UNKNOWN, "not reported") for knob in ("proto", "nvls", "seqs"))
     candidate = Candidate("vllm", {"proto": proto, "nvls": 0, "seqs": 64})
-    return read_check(SPACE, candidate, folder, records.measured_report(activity=said))
+    return read_check(space, candidate, folder, records.measured_report(activity=said))
 
 
 def states(found: KnobCheck) -> dict[str, Activity]:
@@ -62,6 +63,13 @@ def test_settings_that_the_engines_own_all_reduce_bypasses_are_inactive_and_it_i
     proto = next(item for item in found.activity if item.knob == "proto")
     assert proto.state is Activity.INACTIVE
     assert "CUSTOM" in proto.reason
+
+
+def test_what_the_engines_own_all_reduce_bypasses_rests_on_its_switch_in_whichever_spelling(tmp_path: Path) -> None:
+    switch = Knob.model_validate({"switch": True, "flag": "--disable_custom_all_reduce"})
+    space = SPACE.model_copy(update={"knobs": {**SPACE.knobs, "own": switch}})
+    found = check(tmp_path, "LL", "LL", calls=False, space=space)
+    assert next(item for item in found.activity if item.knob == "proto").rests_on == ("own",)
 
 
 def test_without_a_file_of_nccls_the_servers_word_stands(tmp_path: Path) -> None:
