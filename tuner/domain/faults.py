@@ -122,7 +122,8 @@ def _words_for(item: Mapping[str, Any]) -> str:
     if kind in _KINDS:
         given = item["input"]
         told = kind.startswith(_SHOWS_INPUT) and isinstance(given, str | int | float)
-        return f"{_KINDS[kind]}, not {given}" if told else _KINDS[kind]
+        shown = str(given).lower() if isinstance(given, bool) else given
+        return f"{_KINDS[kind]}, not {shown}" if told else _KINDS[kind]
     text = str(item["msg"]).removeprefix("Value error, ").replace(" after validation", "")
     return re.sub("^(Input should be|(Tuple|String) should have)", lambda found: f"must {found[0].split()[-1]}", text)
 

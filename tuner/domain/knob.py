@@ -9,6 +9,7 @@ from typing import Annotated, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.conditions import Condition, ConditionSyntaxError, comparisons, parse_condition
+from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_INT, MAX_NAME, Value, same
 
 FILE_MODEL = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
@@ -155,6 +156,12 @@ class Knob(BaseModel):
         """What the engine is given for a value: the opposite where the flag turns the thing off."""
         return (not value) if self.inverted and value is not None else value
 
+    def own(self, value: Value) -> Value:
+        """A value that the knob allows as the knob itself has it, so that 1 and 1.0 are one configuration."""
+        if self.float_range is not None and isinstance(value, int) and not isinstance(value, bool):
+            return float(value)
+        return next((choice for choice in self.values or () if same(choice, value)), value)
+
     @property
     def target(self) -> str:
         """Where the knob lands, as one text: `--flag`, `--flag:key.sub` or `NAME`."""
@@ -196,9 +203,9 @@ class IntRange(_Range):
         step: distance of two values; by default 1, or more where the range would have too many values.
     """
 
-    low: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
-    high: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)]
-    step: Annotated[int, Field(le=MAX_INT)] | None = None
+    low: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT), WHOLE]
+    high: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT), WHOLE]
+    step: Annotated[int, Field(le=MAX_INT), WHOLE] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:
@@ -231,9 +238,9 @@ class FloatRange(_Range):
         step: distance of two values; by default the range is divided into equal distances.
     """
 
-    low: float
-    high: float
-    step: float | None = None
+    low: Annotated[float, NUMBER]
+    high: Annotated[float, NUMBER]
+    step: Annotated[float, NUMBER] | None = None
 
     @model_validator(mode="after")
     def _ordered(self) -> Self:

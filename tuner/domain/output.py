@@ -15,6 +15,7 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from tuner.domain.knob import FILE_MODEL
+from tuner.domain.numbers import NUMBER, WHOLE
 
 NUMBERED = "token_id:"
 """What a token begins with that is listed by its number, as vLLM does when asked."""
@@ -43,10 +44,10 @@ class OutputCheck(BaseModel):
     model_config = FILE_MODEL
 
     enabled: bool = True
-    prompts: Annotated[int, Field(ge=2, le=64)] = 8
-    tokens: Annotated[int, Field(ge=4, le=512)] = 32
-    agreement: Annotated[float, Field(gt=0, le=1)] = 0.8
-    logprob_drift: Annotated[float, Field(gt=0)] = 0.25
+    prompts: Annotated[int, Field(ge=2, le=64), WHOLE] = 8
+    tokens: Annotated[int, Field(ge=4, le=512), WHOLE] = 32
+    agreement: Annotated[float, Field(gt=0, le=1), NUMBER] = 0.8
+    logprob_drift: Annotated[float, Field(gt=0), NUMBER] = 0.25
     questions: str | None = None
 
 

@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from tuner.domain.conditions import Condition, parse_condition
 from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
+from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.output import OutputCheck
 from tuner.domain.values import (
     MAX_GPUS,
@@ -110,7 +111,7 @@ class Hardware(BaseModel):
 
     model_config = FILE_MODEL
 
-    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS), WHOLE] = 0
     compute_capability: Annotated[str, Field(pattern=r"^\d+\.\d+$")] | None = None
     gpu_name: str | None = None
 
@@ -157,10 +158,10 @@ class Limit(WrittenAt):
 
     model_config = FILE_MODEL
 
-    max: float | None = None
-    min: float | None = None
-    max_of_baseline: float | None = None
-    min_of_baseline: float | None = None
+    max: Annotated[float, NUMBER] | None = None
+    min: Annotated[float, NUMBER] | None = None
+    max_of_baseline: Annotated[float, NUMBER] | None = None
+    min_of_baseline: Annotated[float, NUMBER] | None = None
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
@@ -230,18 +231,18 @@ class Budget(BaseModel):
 
     model_config = FILE_MODEL
 
-    trials: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 40
-    baseline_launches: Annotated[int, Field(gt=0, le=MAX_TRIALS)] = 3
-    sentinel_every: Annotated[int, Field(ge=0, le=MAX_TRIALS)] = 10
-    confirm_launches: Annotated[int, Field(ge=0, le=MAX_LAUNCHES)] = 3
-    smallest_gain: Annotated[float, Field(gt=0, lt=1)] = 0.02
-    hours: Annotated[float, Field(gt=0, le=MAX_SECONDS / 3600)] | None = None
-    gpu_hours: Annotated[float, Field(gt=0, le=MAX_GPUS * MAX_SECONDS / 3600)] | None = None
-    stop_below_gain: Annotated[float, Field(gt=0, lt=1)] | None = None
-    stop_confidence: Annotated[float, Field(ge=0.5, lt=1)] = 0.9
+    trials: Annotated[int, Field(gt=0, le=MAX_TRIALS), WHOLE] = 40
+    baseline_launches: Annotated[int, Field(gt=0, le=MAX_TRIALS), WHOLE] = 3
+    sentinel_every: Annotated[int, Field(ge=0, le=MAX_TRIALS), WHOLE] = 10
+    confirm_launches: Annotated[int, Field(ge=0, le=MAX_LAUNCHES), WHOLE] = 3
+    smallest_gain: Annotated[float, Field(gt=0, lt=1), NUMBER] = 0.02
+    hours: Annotated[float, Field(gt=0, le=MAX_SECONDS / 3600), NUMBER] | None = None
+    gpu_hours: Annotated[float, Field(gt=0, le=MAX_GPUS * MAX_SECONDS / 3600), NUMBER] | None = None
+    stop_below_gain: Annotated[float, Field(gt=0, lt=1), NUMBER] | None = None
+    stop_confidence: Annotated[float, Field(ge=0.5, lt=1), NUMBER] = 0.9
     cut_short: bool = True
-    launch_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 900.0
-    benchmark_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS)] = 900.0
+    launch_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS), NUMBER] = 900.0
+    benchmark_timeout_s: Annotated[float, Field(gt=0, le=MAX_SECONDS), NUMBER] = 900.0
 
 
 class Space(BaseModel):

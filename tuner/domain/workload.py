@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from tuner.domain.load import LoadPoint
+from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_COUNT, MAX_IN_FLIGHT, MAX_INT, MAX_LAUNCHES, MAX_RATE, MAX_SECONDS
 
-PositiveInt = Annotated[int, Field(gt=0, le=MAX_COUNT)]
-InFlight = Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT)]
-Rate = Annotated[float, Field(gt=0, le=MAX_RATE)]
-Milliseconds = Annotated[float, Field(gt=0, le=1000 * MAX_SECONDS)]
-Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS)]
+PositiveInt = Annotated[int, Field(gt=0, le=MAX_COUNT), WHOLE]
+InFlight = Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT), WHOLE]
+Rate = Annotated[float, Field(gt=0, le=MAX_RATE), NUMBER]
+Milliseconds = Annotated[float, Field(gt=0, le=1000 * MAX_SECONDS), NUMBER]
+Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS), NUMBER]
 
 
 class _Written(BaseModel):
@@ -31,7 +32,7 @@ class Lengths(_Written):
     """
 
     kind: Literal["fixed", "uniform", "normal", "lognormal"] = "fixed"
-    spread: Annotated[float, Field(ge=0, lt=4)] = 0.0
+    spread: Annotated[float, Field(ge=0, lt=4), NUMBER] = 0.0
     min: PositiveInt = 1
     max: PositiveInt | None = None
 
@@ -78,7 +79,7 @@ class MultiTurnShape(_Written):
     """
 
     kind: Literal["multi_turn"]
-    turns: Annotated[int, Field(gt=1, le=100)]
+    turns: Annotated[int, Field(gt=1, le=100), WHOLE]
 
 
 class DatasetShape(_Written):
@@ -171,15 +172,15 @@ class Workload(_Written):
     min_requests: PositiveInt = 8
     single_stream_min_requests: PositiveInt = 5
     single_stream_max_requests: PositiveInt = 30
-    precision: Annotated[float, Field(gt=0, lt=1)] = 0.005
-    repeats: Annotated[int, Field(gt=0, le=MAX_LAUNCHES)] = 2
+    precision: Annotated[float, Field(gt=0, lt=1), NUMBER] = 0.005
+    repeats: Annotated[int, Field(gt=0, le=MAX_LAUNCHES), WHOLE] = 2
     warmup_requests: PositiveInt = 12
     api: Literal["completions", "chat"] = "completions"
     tokenizer: str | None = None
     goodput: LatencyLimits | None = None
     request_timeout_s: Seconds = 120.0
     stall_timeout_s: Seconds = 60.0
-    seed: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT)] = 0
+    seed: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT), WHOLE] = 0
 
     @model_validator(mode="after")
     def _consistent(self) -> Workload:

@@ -9,6 +9,7 @@ from pydantic.config import JsonDict
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.measurement import Metric, MetricAt
+from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_IN_FLIGHT, MAX_RATE
 
 _ONE_LOAD: JsonDict = {"oneOf": [{"required": ["level"]}, {"required": ["rate"]}]}
@@ -26,8 +27,8 @@ class WrittenAt(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_ONE_LOAD)
 
     metric: Metric
-    level: Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT)] | None = None
-    rate: Annotated[float, Field(gt=0, le=MAX_RATE)] | None = None
+    level: Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT), WHOLE] | None = None
+    rate: Annotated[float, Field(gt=0, le=MAX_RATE), NUMBER] | None = None
 
     @model_validator(mode="after")
     def _one_load(self) -> Self:

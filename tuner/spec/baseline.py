@@ -92,7 +92,7 @@ def derive_baseline(
         if name not in part.baseline.set:
             values[name] = _left_alone(space, engine, name, catalogue, findings)
             continue
-        values[name] = value = part.baseline.set[name]
+        values[name] = value = knob.own(part.baseline.set[name])
         if not knob.allows(value):
             findings.error((*place, "set", name), f"{name} cannot be {spell(value)}", _values_of(knob))
     return BaselineSettings(values, part.flags, part.env, frozenset(part.baseline.set))
@@ -130,7 +130,7 @@ def _left_alone(space: Space, engine: str, name: str, catalogue: FlagCatalogue, 
         return None
     for value in (told, str(told)):
         if knob.allows(value):
-            return value
+            return knob.own(value)
     _note_outside(space, engine, name, told, catalogue, findings)
     return None
 

@@ -33,11 +33,9 @@ def fit(knob: Knob, value: FlagValue) -> Value | Unfit:
     candidates: list[Value] = [value]
     if isinstance(value, str):
         candidates.append(literal(value))
-    if knob.float_range is not None:
-        candidates += [float(c) for c in candidates if isinstance(c, int) and not isinstance(c, bool)]
     for candidate in candidates:
         if knob.allows(candidate):
-            return candidate
+            return knob.own(candidate)
     # 0.80 means 0.8, `ring` means Ring where the file spells it so.
     return next((choice for choice in knob.values or () if _alike(choice, value)), Unfit())
 

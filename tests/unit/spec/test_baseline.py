@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from support.space_files import Errors, Load
 
+from tuner.domain.candidate import Candidate
 from tuner.domain.catalogue import FlagCatalogue
 from tuner.domain.space import Space
 from tuner.errors import SpecError
@@ -53,6 +54,26 @@ class TestWithoutACommand:
             "proto": None,
             "p2p_off": False,
         }
+
+    @pytest.mark.parametrize(
+        ("takes", "written", "own"),
+        [
+            ({"float": {"low": 0, "high": 1, "step": 0.5}}, 1, 1.0),
+            ({"values": [0.5, 1]}, 1.0, 1),
+            ({"values": [0.5, 1.0]}, 1, 1.0),
+        ],
+    )
+    def test_a_number_is_the_knobs_own_so_that_1_and_1_0_are_one_configuration(
+        self, derive: Derive, takes: dict[str, Any], written: float, own: float
+    ) -> None:
+        knobs = {"memory": {**takes, "flag": "--memory"}}
+        of_set = space({"set": {"memory": written}}, knobs)
+        of_command = space(command(f"{RUN} --memory {written}"), knobs)
+        of_default = space(None, {"memory": {**knobs["memory"], "default": written}})
+        for one in (of_set, of_command, of_default):
+            value = derive(one).values["memory"]
+            assert (type(value), value) == (type(own), own)
+            assert Candidate.of(one, "engine", {"memory": value}) == Candidate.of(one, "engine", {"memory": own})
 
     def test_given_values_win(self, derive: Derive) -> None:
         values = derive(space({"set": {"own": False, "proto": "LL", "memory": 0.55}})).values
