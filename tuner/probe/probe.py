@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tuner.domain.landing import landing_of
 from tuner.domain.launch import LaunchPlan
 from tuner.domain.probe import DEFAULT, Backend, MessageSize, ProbeReport, ProbeSetting
 from tuner.domain.space import Space
@@ -176,13 +177,14 @@ def _with_dtype(setup: EngineSetup, shape: ModelShape) -> ModelShape:
     return ModelShape(shape.hidden_size, value, shape.layers)
 
 
-def _gives(setup: EngineSetup, flag: str) -> bool:
-    """Whether the baseline's command line has a switch."""
+def _gives(setup: EngineSetup, switch: str) -> bool:
+    """Whether the baseline's command line has a switch, in whichever spelling."""
     for name, knob in setup.space.knobs_of(setup.definition.name).items():
-        if knob.flag == flag:
-            value = setup.baseline.values.get(name)
-            return value is not None and bool(value) is not knob.inverted
-    return bool(setup.baseline.flags.get(flag))
+        if landing_of(knob, setup.catalogue).name == switch:
+            value = setup.baseline_candidate.values.get(name)
+            return value is not None and knob.given(value) is True
+    fixed = setup.baseline.flags.items()
+    return any(value is True for flag, value in fixed if setup.catalogue.canonical(flag) == switch)
 
 
 def _own_up_to(setup: EngineSetup, ranks: int) -> int:
