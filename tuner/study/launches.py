@@ -22,6 +22,7 @@ from tuner.execution.base import Executor, Finished, Progressed, TrialKey
 from tuner.search.base import Proposal, Search
 from tuner.store import Store
 from tuner.study.agenda import Agenda, Done, StudyEnd
+from tuner.study.claim import LEASE_S, Heartbeat
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
 from tuner.study.forks import Forks
 from tuner.study.learned import learned_gpu_use
@@ -32,8 +33,6 @@ from tuner.study.stopping import StopSwitch, Urgency
 from tuner.study.verdict import sound, verdict_of
 from tuner.trial.baseline_levels import BaselineLevels
 
-LEASE_S = 60.0
-_HEARTBEAT_S = 15.0
 _POLL_S = 0.5
 _RETRY_PAUSE_S = 5.0
 _AGENDA_PURPOSES = frozenset({Purpose.CONFIRM, Purpose.ABLATE})
@@ -107,7 +106,7 @@ class Launches:
         self._notify = means.notify
         self._stop = means.stop
         self._hand = _Hand()
-        self._beat_at = 0.0
+        self._heart = Heartbeat(self._renew)
         self._end: StudyEnd | None = None
         self._warned: set[str] = set()
 
@@ -124,7 +123,7 @@ class Launches:
                     self._notify(AttemptProgressed(self._hand.running[update.key][0], update.event))
                 elif isinstance(update, Finished):
                     self._settle(update.key, update.report)
-            self._beat()
+            self._heart.beat()
         assert self._end is not None
         return self._end
 
@@ -340,12 +339,8 @@ class Launches:
             self._finish(StudyState.STOPPED, "stopped by the user")
         return self._end is not None and not self._hand.running
 
-    def _beat(self) -> None:
+    def _renew(self) -> None:
         """Renew the leases of the study and of its running launches."""
-        now = time.monotonic()
-        if now < self._beat_at:
-            return
-        self._beat_at = now + _HEARTBEAT_S
         self._store.acquire_coordinator(self._record.name, self._means.owner, LEASE_S)
         for attempt, _ in self._hand.running.values():
             self._store.heartbeat(attempt.id, LEASE_S)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +22,9 @@ from tuner.probe.settings import usual_space
 from tuner.search.base import Search
 from tuner.spec import load_space
 from tuner.store import Store
+from tuner.study.claim import Heartbeat
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.stopping import StopSwitch
-
-_HEARTBEAT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +122,7 @@ def probe_first(
         store: where it is stored.
         stop: the user's switch; a probe that is stopped is not stored.
         notify: gets what the probe says.
-        keep_lease: called every few seconds meanwhile.
+        keep_lease: renews the claim to the study; called now and then meanwhile.
 
     Raises:
         MachineUnfit: NCCL does not work on this machine.
@@ -137,7 +135,7 @@ def probe_first(
         notify(Noted("no all-reduce probe: trials run on other machines than this one"))
         return None
     notify(Noted(f"all-reduce probe, about {step.seconds:.0f} s"))
-    heart = _Heartbeat(keep_lease)
+    heart = Heartbeat(keep_lease)
 
     def is_stopped() -> bool:
         heart.beat()
@@ -161,16 +159,3 @@ def queue_best(search: Search, space: Space, report: ProbeReport, baseline: Assi
     candidate = first_candidate(space, report, baseline)
     if candidate is not None:
         search.enqueue(candidate, Purpose.SEARCH)
-
-
-class _Heartbeat:
-    """Calls something now and then."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self._call = call
-        self._next = 0.0
-
-    def beat(self) -> None:
-        if time.monotonic() >= self._next:
-            self._next = time.monotonic() + _HEARTBEAT_S
-            self._call()

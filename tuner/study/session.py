@@ -17,9 +17,9 @@ from tuner.search.study import delete_search, open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
 from tuner.study.agenda import StudyEnd
-from tuner.study.claim import claim
+from tuner.study.claim import LEASE_S, claim
 from tuner.study.events import Noted, StudyEvent
-from tuner.study.launches import LEASE_S, Means
+from tuner.study.launches import Means
 from tuner.study.learned import learned_limits
 from tuner.study.loop import Coordinator
 from tuner.study.options import RunOptions

@@ -30,7 +30,7 @@ from tuner.search.base import Search
 from tuner.search.study import open_search
 from tuner.store import Store, default_url, driver_url
 from tuner.store.owner import this_process
-from tuner.study.launches import LEASE_S
+from tuner.study.claim import LEASE_S, whole_launch_s
 from tuner.study.preparing import Prepared
 from tuner.trial.logfile import first_lines
 from tuner.trial.process import LOG
@@ -89,8 +89,7 @@ def verify_and_record(
         MachineUnfit: engine or GPUs are missing.
     """
     record, owner = prepared.record, this_process()
-    budget = record.space.budget
-    store.acquire_coordinator(record.name, owner, budget.launch_timeout_s + budget.benchmark_timeout_s + LEASE_S)
+    store.acquire_coordinator(record.name, owner, whole_launch_s(record.space.budget))
     try:
         check = verify_knobs(record.space, candidate, run_dir, gpus=prepared.gpus, notify=notify)
         if check.failure is None:

@@ -10,9 +10,8 @@ from support import records
 
 from tuner.errors import Stopped, StudyError
 from tuner.store import Store, open_store
-from tuner.study.claim import claim
+from tuner.study.claim import LEASE_S, claim
 from tuner.study.events import Noted, StudyEvent
-from tuner.study.launches import LEASE_S
 from tuner.study.stopping import StopSwitch
 
 YEAR_S = 365 * 86_400.0
