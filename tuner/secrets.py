@@ -33,10 +33,20 @@ _ASSIGNMENT = re.compile(
 # A variable of a shell or of a compose file says where the value comes from. Small letters may be a password's.
 _REFERENCE = re.compile(r"\$(?:[A-Z_][A-Z0-9_]*|\{[A-Z_][A-Z0-9_]*\})")
 
+# A switch, not the value of the flag before it: small letters after two dashes, up to three letters after one (`-tp`,
+# `-O3`, `-cc.mode=1`). A key may begin with a dash, too.
+_FLAG = re.compile(r"(?s)--?|--[a-z][a-z0-9]*(?:[._-][a-z0-9]+)*(?:=.*)?|-[A-Za-z]{1,3}\d?(?:[.=].*)?")
+_PUNCTUATION = ".,;:!?)]`"
+
 
 def is_secret_name(name: str) -> bool:
     """Whether a variable or flag of this name holds a secret (`HF_TOKEN`, `--api-key`)."""
     return bool(_NAME.search(name)) and not _HARMLESS.search(name)
+
+
+def is_flag(word: str) -> bool:
+    """Whether a word after a flag is a flag itself, and not that flag's value."""
+    return _FLAG.fullmatch(word) is not None
 
 
 def redact(text: str) -> str:
@@ -53,7 +63,7 @@ def _hide_value(match: re.Match[str]) -> str:
         return match[0]
     if match["value"].lower() in _NOTHING:
         return match[0]
-    if follows and match["value"].startswith("-"):
+    if follows and is_flag(match["value"].rstrip(_PUNCTUATION)):
         return match[0]  # a switch; the next flag is not its value
     if "\n" in match["sep"] and match["value"].endswith(":"):
         return match[0]  # nothing; the next line's key is not its value
@@ -90,7 +100,7 @@ def redact_arguments(argv: Sequence[str]) -> list[str]:
     for argument in argv:
         flag, equals, _ = argument.partition("=")
         is_secret_flag = argument.startswith("-") and is_secret_name(flag)
-        if follows_secret and not argument.startswith("-"):
+        if follows_secret and not is_flag(argument):
             shown.append(HIDDEN)
         elif is_secret_flag and equals:
             shown.append(f"{flag}={HIDDEN}")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tuner.secrets import is_secret_name, redact, redact_env, redact_tree
+from tuner.engines.catalogue import load_catalogue
+from tuner.engines.definition import engine_names
+from tuner.secrets import is_flag, is_secret_name, redact, redact_arguments, redact_env, redact_tree
 
 SECRET_NAMES = ["HF_TOKEN", "--hf-token", "token", "GITHUB_TOKEN", "AUTH_TOKEN_2", "--api-key", "--admin-api-key",
                 "OPENAI_API_KEY", "apikey", "PGPASSWORD", "passwd", "--ssl-keyfile-password", "AWS_SECRET_ACCESS_KEY",
@@ -36,6 +38,8 @@ def test_settings_of_the_engines_are_no_secrets(name: str) -> None:
         ("export HF_TOKEN='abc 123'", "export HF_TOKEN='***'"),
         ("serve --api-key abc --port 1", "serve --api-key *** --port 1"),
         ("serve --api-key=abc --port 1", "serve --api-key=*** --port 1"),
+        ("serve --api-key -abcDEF123 --port 1", "serve --api-key *** --port 1"),
+        ("serve --api-key --abcDEF-123", "serve --api-key ***"),
         ('{"api_key": "abc", "n": 1}', '{"api_key": "***", "n": 1}'),
         ("password: abc", "password: ***"),
         ("postgresql://joe:abc@host/db", "postgresql://joe:***@host/db"),
@@ -65,6 +69,9 @@ def test_secrets_in_texts_are_hidden(text: str, shown: str) -> None:
         "the server needs a token to start",
         "wrong password for user joe",
         "serve --disable-api-key --port 30000",
+        "serve --enable-api-key -tp 8",
+        "serve --use-auth-token -O3 -cc.mode=VLLM_COMPILE",
+        "give --api-key, --hf-token; then --port.",
         "http://127.0.0.1:30000/health",
         "http://127.0.0.1:30000/a@b asked by c@d",
         "ITL per token: 12 ms",
@@ -106,3 +113,14 @@ def test_what_json_holds_stays_json_and_loses_its_secrets() -> None:
         "max_tokens": 7,
         "enable_secret": False,
     }
+
+
+def test_a_secret_may_begin_with_a_dash_and_the_next_flag_is_none() -> None:
+    words = ["serve", "--api-key", "-abcDEF123", "--use-auth-token", "--port", "1", "--hf-token", "-tp", "8"]
+    assert redact_arguments(words) == ["serve", "--api-key", "***", *words[3:]]
+
+
+def test_every_flag_of_every_engine_is_known_as_one() -> None:
+    names = [name for engine in engine_names() for name in load_catalogue(engine).spellings]
+    assert len(names) > 300
+    assert [name for name in names if not is_flag(name)] == []

@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 from sqlalchemy import JSON, Dialect, Text
 from sqlalchemy.types import TypeDecorator
 
-from tuner.secrets import HIDDEN, is_secret_name, redact
+from tuner.secrets import HIDDEN, is_flag, is_secret_name, redact
 
 JsonValue = bool | int | float | str | None | list["JsonValue"] | dict[str, "JsonValue"]
 
@@ -33,7 +33,7 @@ def clean_document(document: object) -> JsonValue:
     if isinstance(document, Sequence):
         before = [None, *document]
         return [
-            _value_of(flag, item) if _is_flag(flag) and "=" not in flag and not _is_flag(item) else clean_document(item)
+            _value_of(flag, item) if _has_value(flag, item) else clean_document(item)
             for flag, item in zip(before, document, strict=False)
         ]
     if document is None or isinstance(document, bool | int | float):
@@ -41,8 +41,11 @@ def clean_document(document: object) -> JsonValue:
     raise TypeError(f"not a JSON value: {type(document).__name__}")
 
 
-def _is_flag(item: object) -> TypeGuard[str]:
-    return isinstance(item, str) and item.startswith("-")
+def _has_value(flag: object, item: object) -> TypeGuard[str]:
+    """Whether the first is a flag without a value of its own, and the second no flag."""
+    if not isinstance(flag, str) or not flag.startswith("-") or "=" in flag:
+        return False
+    return not isinstance(item, str) or not is_flag(item)
 
 
 def _value_of(name: str, value: object) -> JsonValue:

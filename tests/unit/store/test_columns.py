@@ -21,6 +21,7 @@ def test_every_column_that_can_hold_a_text_cleans_it(column: Column) -> None:
     [
         (["--api-key", "abc"], ["--api-key", "***"]),
         (["--api-key", "--port", "8"], ["--api-key", "--port", "8"]),
+        (["--api-key", "-abcDEF123", "-tp", "8"], ["--api-key", "***", "-tp", "8"]),
         (["--api-key=abc", "x"], ["--api-key=***", "x"]),
         ({"HF_TOKEN": "abc", "N": 1}, {"HF_TOKEN": "***", "N": 1}),
         ({"env": {"API_KEY": "abc"}}, {"env": {"API_KEY": "***"}}),
