@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tuner.domain.front import DEFAULT_PICK, PICKS
-from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.study import AttemptRecord, StudyRecord
 from tuner.errors import StudyError
@@ -39,5 +38,5 @@ def resolved_pick(record: StudyRecord, attempts: Sequence[AttemptRecord], pick: 
     found = confirmation(record, attempts)
     if found is None:
         return DEFAULT_PICK
-    measured = {a.trial for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)}
+    measured = {a.trial for a in attempts if a.measured is not None}
     return next((str(trial) for trial in found.chosen.trials if trial in measured), DEFAULT_PICK)

@@ -9,7 +9,7 @@ from enum import StrEnum
 from tuner.domain.candidate import Candidate
 from tuner.domain.measurement import Measured, MetricAt
 from tuner.domain.space import Space
-from tuner.domain.trial import LaunchKind, Purpose, TrialReport
+from tuner.domain.trial import KnobActivity, LaunchKind, Outcome, Purpose, TrialReport
 
 
 class StudyState(StrEnum):
@@ -143,16 +143,29 @@ class AttemptRecord:
             return 0.0
         return max(0.0, min(self.finished_at, self.lease_expires_at) - self.started_at)
 
+    @property
+    def outcome(self) -> Outcome | None:
+        """How it ended; None while it runs, or when nobody was left to say."""
+        return None if self.report is None else self.report.outcome
+
+    @property
+    def measured(self) -> Measured | None:
+        """What it measured, where it was measured in full."""
+        return self.outcome if isinstance(self.outcome, Measured) else None
+
+    @property
+    def activity(self) -> tuple[KnobActivity, ...]:
+        """What its server said about its knobs; empty where no server came to say anything."""
+        return () if self.report is None else self.report.activity
+
     def value(self, at: MetricAt) -> float | None:
         """What it measured, in the metric's unit; None when it was not measured in full, or did not measure this."""
-        outcome = None if self.report is None else self.report.outcome
-        return outcome.value(at) if isinstance(outcome, Measured) else None
+        return None if self.measured is None else self.measured.value(at)
 
     @property
     def simulated(self) -> bool:
         """Whether it measured, and the numbers are a model's."""
-        outcome = None if self.report is None else self.report.outcome
-        return isinstance(outcome, Measured) and outcome.simulated
+        return self.measured is not None and self.measured.simulated
 
     def was_launched(self, kind: LaunchKind) -> bool:
         """Whether a worker reported that its server was launched so."""

@@ -51,9 +51,8 @@ def failure_table(attempts: Sequence[AttemptRecord]) -> Table:
     """Failures by class: how many, in which phases, one line of evidence, what to do."""
     found: dict[FailureClass, list[tuple[AttemptRecord, Failure]]] = {}
     for attempt in attempts:
-        outcome = attempt.report.outcome if attempt.report is not None else None
-        if isinstance(outcome, Failure):
-            found.setdefault(outcome.failure_class, []).append((attempt, outcome))
+        if isinstance(attempt.outcome, Failure):
+            found.setdefault(attempt.outcome.failure_class, []).append((attempt, attempt.outcome))
     rows = []
     for kind, failures in sorted(found.items(), key=lambda item: -len(item[1])):
         first = failures[0][1]
@@ -101,9 +100,7 @@ def wrong_answers(attempts: Sequence[AttemptRecord]) -> str:
     wrong = [
         a.trial
         for a in attempts
-        if a.report is not None
-        and isinstance(a.report.outcome, Failure)
-        and a.report.outcome.failure_class is FailureClass.WRONG_OUTPUT
+        if isinstance(a.outcome, Failure) and a.outcome.failure_class is FailureClass.WRONG_OUTPUT
     ]
     trials = ", ".join(str(trial) for trial in dict.fromkeys(wrong))
     return (

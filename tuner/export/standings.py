@@ -71,7 +71,7 @@ def launches_by_candidate(attempts: Sequence[AttemptRecord]) -> Mapping[str, lis
     """Fingerprint → the measured launches of that configuration, in the order in which they were made."""
     groups: dict[str, list[AttemptRecord]] = defaultdict(list)
     for attempt in attempts:
-        if attempt.report is not None and isinstance(attempt.report.outcome, Measured):
+        if attempt.measured is not None:
             groups[attempt.candidate.fingerprint].append(attempt)
     return groups
 
@@ -173,6 +173,5 @@ def _rows(group: Sequence[AttemptRecord], at: MetricAt) -> list[Measurement]:
 
 
 def _measured(attempt: AttemptRecord) -> Measured:
-    assert attempt.report is not None
-    assert isinstance(attempt.report.outcome, Measured)
-    return attempt.report.outcome
+    assert attempt.measured is not None
+    return attempt.measured

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured
 from tuner.domain.proof import ArmResult, Confirmation, EngineComparison, Finding
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, StudyRecord
@@ -270,7 +269,7 @@ class _Reading:
             trial=number,
             trials=tuple(dict.fromkeys(a.trial for a in own)),
             changes=changes,
-            launches=sum(a.report is not None and isinstance(a.report.outcome, Measured) for a in own),
+            launches=sum(a.measured is not None for a in own),
             failures=failed_for_good(self._series).get(key, 0),
             values=self._results.values(candidate),
             effects=self._results.effects(candidate, baseline, mine) if changes else (),

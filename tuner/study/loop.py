@@ -245,7 +245,7 @@ class SearchAgenda:
         """Answer a proposal that runs the same server as a plainer one, and queue that if it was never launched."""
         told = "; ".join(map(str, idle))
         launched = [a for a in attempts if a.candidate.fingerprint == plain.fingerprint]
-        outcome = next((a.report.outcome for a in reversed(launched) if a.report is not None), None)
+        outcome = next((a.outcome for a in reversed(launched) if a.outcome is not None), None)
         unmeasured = Partial(tuple(None for _ in self._space.goals), told)
         verdict = Infeasible(outcome.failure_class) if isinstance(outcome, Failure) else unmeasured
         self._search.tell(proposal.trial, verdict)

@@ -21,18 +21,13 @@ def memory_of(attempts: Sequence[AttemptRecord]) -> FailureMemory:
         Tried(
             trial=trial,
             candidate=attempt.candidate,
-            failure=_failure(attempt),
+            failure=attempt.outcome if isinstance(attempt.outcome, Failure) else None,
             attempts=attempt.attempt,
             is_baseline=attempt.purpose in BASELINE_PURPOSES,
             second_chance=attempt.purpose is Purpose.SECOND_CHANCE,
         )
         for trial, attempt in sorted(last.items())
     )
-
-
-def _failure(attempt: AttemptRecord) -> Failure | None:
-    outcome = attempt.report.outcome if attempt.report is not None else None
-    return outcome if isinstance(outcome, Failure) else None
 
 
 def second_chance(space: Space, aside: SetAside, attempts: Sequence[AttemptRecord]) -> Candidate | None:

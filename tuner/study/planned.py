@@ -7,7 +7,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.measurement import Measured
 from tuner.domain.study import AttemptRecord
 from tuner.domain.values import Value
 from tuner.study.summary import trial_of
@@ -91,8 +90,4 @@ class Planner:
 
 def _seconds(attempts: Iterable[AttemptRecord]) -> list[float]:
     """How long whole launches took; those that failed or were cut short say nothing."""
-    return [
-        a.finished_at - a.started_at
-        for a in attempts
-        if a.finished_at is not None and a.report is not None and isinstance(a.report.outcome, Measured)
-    ]
+    return [a.finished_at - a.started_at for a in attempts if a.finished_at is not None and a.measured is not None]

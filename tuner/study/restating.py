@@ -31,9 +31,8 @@ def restated(space: Space, attempts: Sequence[AttemptRecord]) -> Mapping[int, Re
     last = {attempt.trial: attempt for attempt in attempts if attempt.state.finished}
     found = {}
     for trial, attempt in last.items():
-        outcome = None if attempt.report is None else attempt.report.outcome
-        if isinstance(outcome, Measured | MeasuredInPart):
-            found[trial] = _restated(space, attempt, outcome, levels)
+        if isinstance(attempt.outcome, Measured | MeasuredInPart):
+            found[trial] = _restated(space, attempt, attempt.outcome, levels)
     return found
 
 

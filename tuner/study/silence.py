@@ -73,7 +73,7 @@ def silent_settings(attempts: Iterable[AttemptRecord]) -> tuple[Silent, ...]:
     """What all launches of a study together say, verification launches among them."""
     groups: dict[tuple[str, str], list[_Seen]] = {}
     for attempt in attempts:
-        for item in attempt.report.activity if attempt.report is not None else ():
+        for item in attempt.activity:
             if item.state is not Activity.UNKNOWN and attempt.candidate.values.get(item.knob) is not None:
                 seen = _Seen(attempt.trial, attempt.candidate, item)
                 groups.setdefault((attempt.candidate.engine, item.knob), []).append(seen)
@@ -148,9 +148,7 @@ def inactive_knobs(attempts: Iterable[AttemptRecord], candidate: Candidate) -> d
     said: dict[str, str] = {}
     acted: set[str] = set()
     for attempt in attempts:
-        if attempt.report is None or attempt.candidate.fingerprint != candidate.fingerprint:
-            continue
-        for item in attempt.report.activity:
+        for item in attempt.activity if attempt.candidate.fingerprint == candidate.fingerprint else ():
             if item.state is Activity.INACTIVE:
                 said[item.knob] = item.reason
             elif item.state is Activity.ACTIVE:
@@ -162,6 +160,6 @@ def never_active(attempts: Iterable[AttemptRecord]) -> frozenset[tuple[str, str]
     """Engine and knob, where running servers said that the knob does not act and none ever said that it does."""
     said: dict[Activity, set[tuple[str, str]]] = {state: set() for state in Activity}
     for attempt in attempts:
-        for item in attempt.report.activity if attempt.report is not None else ():
+        for item in attempt.activity:
             said[item.state].add((attempt.candidate.engine, item.knob))
     return frozenset(said[Activity.INACTIVE] - said[Activity.ACTIVE])

@@ -10,8 +10,9 @@ from tuner.domain.measurement import Measured, MeasuredInPart, Measurement, row_
 from tuner.domain.outcome import Failure
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
-from tuner.domain.trial import BASELINE_PURPOSES, Activity, Purpose
+from tuner.domain.trial import BASELINE_PURPOSES, Purpose
 from tuner.domain.values import Value
+from tuner.study.silence import inactive_knobs
 from tuner.study.verdict import violations
 from tuner.trial.baseline_levels import BaselineLevels
 
@@ -91,7 +92,7 @@ def trial_of(attempts: Sequence[AttemptRecord], candidate: Candidate) -> int | N
     Else the first that launched it; None where none did.
     """
     own = [a for a in attempts if a.candidate.fingerprint == candidate.fingerprint]
-    measured = [a for a in own if a.report is not None and isinstance(a.report.outcome, Measured)]
+    measured = [a for a in own if a.measured is not None]
     return next((a.trial for a in (*measured, *own)), None)
 
 
@@ -114,7 +115,7 @@ def summarise(
     rows = []
     for trial, launches in sorted(by_trial.items()):
         last = launches[-1]
-        outcome = last.report.outcome if last.report is not None else None
+        outcome = last.outcome
         shown = outcome if isinstance(outcome, Measured | MeasuredInPart) else None
         baseline = baselines.get(last.candidate.engine)
         excess = (
@@ -133,16 +134,10 @@ def summarise(
                 of_its_time=levels.limits_of_their_time,
                 failure=outcome if isinstance(outcome, Failure) else None,
                 cut_short=outcome.reason if isinstance(outcome, MeasuredInPart) else "",
-                inactive=_inactive(last),
+                inactive=inactive_knobs([last], last.candidate),
                 seconds=sum(a.ran_s for a in launches),
                 failed_seconds=sum(a.ran_s for a in launches if a.state is AttemptState.FAILED),
                 is_interrupted=last.id in gone,
             )
         )
     return rows
-
-
-def _inactive(attempt: AttemptRecord) -> dict[str, str]:
-    if attempt.report is None:
-        return {}
-    return {item.knob: item.reason for item in attempt.report.activity if item.state is Activity.INACTIVE}

@@ -231,7 +231,7 @@ def _hints(
     for attempt in last.values():
         start = starts.get(attempt.candidate.engine)
         mine = _here(space, attempt.candidate, start) if start is not None and start.engine in baselines else None
-        outcome = attempt.report.outcome if attempt.report is not None else None
+        outcome = attempt.outcome
         if mine is None:
             continue
         if isinstance(outcome, Measured):
@@ -243,7 +243,7 @@ def _hints(
                 doubt=doubt,
                 failure=outcome.failure_class,
                 trust=trust,
-                seconds=_seconds(attempt),
+                seconds=attempt.ran_s,
                 study=record.name,
                 trial=attempt.trial,
             )
@@ -258,7 +258,7 @@ def _hints(
         ratios = tuple(found[at] / at_start[at] if at in found and at_start.get(at) else None for at in ats)
         if mine is not None and any(ratio is not None for ratio in ratios):
             yield PriorObservation(
-                mine, ratios, doubt=doubt, seconds=_seconds(group[-1]), study=record.name, trial=group[0].trial
+                mine, ratios, doubt=doubt, seconds=group[-1].ran_s, study=record.name, trial=group[0].trial
             )
 
 
@@ -285,10 +285,6 @@ def _medians(space: Space, attempts: Sequence[AttemptRecord], levels: BaselineLe
         if values:
             medians[at] = statistics.median(values)
     return medians
-
-
-def _seconds(attempt: AttemptRecord) -> float:
-    return max(0.0, attempt.report.finished_at - attempt.report.started_at) if attempt.report is not None else 0.0
 
 
 def _most_telling(hints: Sequence[PriorObservation], goals: Sequence[Objective]) -> list[PriorObservation]:

@@ -10,7 +10,6 @@ from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
 from tuner.domain.machine import differences, gpu_use_before
-from tuner.domain.measurement import Measured
 from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -48,7 +47,7 @@ def warnings_of(
     chosen = None if confirmation is None else confirmation.chosen.candidate
     if chosen is None and front.members:
         chosen = front.pick(DEFAULT_PICK).candidate
-    measured = [a for a in attempts if a.report is not None and isinstance(a.report.outcome, Measured)]
+    measured = [a for a in attempts if a.measured is not None]
     found = [
         *_baseline_failed(space, attempts),
         *_output(space, measured),
@@ -211,8 +210,7 @@ def _levels(measured: Sequence[AttemptRecord]) -> Iterator[Caution]:
     seen: dict[WarningCode, dict[str, list[AttemptRecord]]] = {}
     known = set(WarningCode)
     for attempt in measured:
-        outcome = attempt.report.outcome if attempt.report is not None else None
-        for level in outcome.levels if isinstance(outcome, Measured) else ():
+        for level in attempt.measured.levels if attempt.measured is not None else ():
             for code in level.warnings:
                 # A database may hold codes of another version.
                 if code in known:
