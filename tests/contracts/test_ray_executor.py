@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -256,7 +257,7 @@ def in_a_process_of_its_own(temporary: Path, *work: str) -> subprocess.Completed
     )  # fmt: skip
 
 
-START_AND_CLOSE = ("print(*executor._ray._folder.path.glob('session_2*'))", "executor.close()")
+START_AND_CLOSE = ("print(*executor._ray._folder.rays.glob('session_2*'))", "executor.close()")
 
 
 @pytest.fixture
@@ -281,7 +282,8 @@ def test_a_ray_that_was_started_here_leaves_no_files_and_removes_those_of_a_kill
     (other / "kept.log").touch()
     killed = in_a_process_of_its_own(temporary, "os.kill(os.getpid(), signal.SIGKILL)")
     assert killed.returncode == -signal.SIGKILL
-    (left,) = temporary.glob("tuner-ray-*/session_2*")
+    (left,) = temporary.glob("tuner-ray-*/r/session_2*")
+    assert stat.S_IMODE(left.parents[1].stat().st_mode) == 0o700, "it is its user's own"
     assert session_of_own(temporary) != left
     assert sorted(temporary.iterdir()) == [other.parent]
     assert (other / "kept.log").exists()

@@ -110,7 +110,7 @@ class RayConnection:
             num_gpus=self._local_gpus,
             include_dashboard=False,
             _node_ip_address="127.0.0.1",
-            _temp_dir=str(self._folder.path),
+            _temp_dir=str(self._folder.rays),
             **quiet,
         )
         started = set(psutil.Process().children()) - before

@@ -26,7 +26,8 @@ _PREFIX = "tuner-ray-"
 _OWNER = "owner"
 _KEPT = "kept"
 _KEPT_S = 24 * 3600.0
-_LONGEST = f"/{_PREFIX}12345678/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
+_RAYS = "r"
+_LONGEST = f"/{_PREFIX}12345678/{_RAYS}/session_2026-01-01_00-00-00_000000_4194304/sockets/plasma_store"
 """As Ray names its sockets (ray/_private/node.py) under the largest process id of Linux, proc_sys_kernel(5)."""
 
 
@@ -58,6 +59,11 @@ class RayFolder:
         # Whoever sees the file finds it locked, or left behind.
         unlocked.rename(path / _OWNER)
         return cls(path, lock)
+
+    @property
+    def rays(self) -> Path:
+        """The part for Ray, which lets everybody write into what it is given: nobody else comes as far as there."""
+        return self.path / _RAYS
 
     def remove(self) -> None:
         """Remove it with all that is in it, unless it is kept; its Ray has ended."""
