@@ -28,12 +28,17 @@ OF_ENGINE = frozenset({"nccl"})
 """Facts that an engine brings along: two engines of one study differ in them on the very same machine."""
 
 
+def changes(old: Mapping[str, str], new: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Name → (old, new), of what both sides know and say differently; in the order of the old."""
+    return {name: (then, new[name]) for name, then in old.items() if new.get(name, then) != then}
+
+
 def differences(
     old: Mapping[str, str], new: Mapping[str, str], *, same_engine: bool = True
 ) -> dict[str, tuple[str, str]]:
     """Fact → (old, new), of the identity facts that both sides know; without the engine's own unless it is the same."""
-    facts = [key for key in IDENTITY if same_engine or key not in OF_ENGINE]
-    return {key: (old[key], new[key]) for key in facts if key in old and key in new and old[key] != new[key]}
+    facts = [key for key in IDENTITY if key in old and (same_engine or key not in OF_ENGINE)]
+    return changes({key: old[key] for key in facts}, new)
 
 
 GPU_USED_BEFORE = "gpu_used_before_mib"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from tuner.domain.machine import differences
+from tuner.domain.machine import changes, differences
 from tuner.domain.study import AttemptRecord, AttemptState
 from tuner.errors import MachineUnfit
 
@@ -22,14 +22,13 @@ def machine_changes(
     reports = [a.report for a in attempts if a.state is AttemptState.MEASURED and a.report is not None]
     if not reports:
         return {}
-    changes = differences(reports[-1].machine, machine)
+    found = differences(reports[-1].machine, machine)
     for engine, installed in versions.items():
         then = next((r.versions for r in reversed(reports) if engine in r.versions), {})
-        for name, here in installed.items():
-            if then.get(name, here) != here:
-                whose = "" if name == engine else f" beside {engine}"
-                changes[f"{name} version{whose}"] = (then[name], here)
-    return changes
+        for name, change in changes(then, installed).items():
+            whose = "" if name == engine else f" beside {engine}"
+            found[f"{name} version{whose}"] = change
+    return found
 
 
 def refuse_other_machine(
@@ -40,9 +39,9 @@ def refuse_other_machine(
     Raises:
         MachineUnfit: naming what is different.
     """
-    changes = machine_changes(attempts, machine, versions)
-    if changes:
-        told = "; ".join(f"{fact}: {then} then, {here} here" for fact, (then, here) in changes.items())
+    found = machine_changes(attempts, machine, versions)
+    if found:
+        told = "; ".join(f"{fact}: {then} then, {here} here" for fact, (then, here) in found.items())
         raise MachineUnfit(
             f"this is not the machine that the study was measured on: {told}",
             hint="go on where it began, start a new study here, or say --other-machine to mix them all the same",

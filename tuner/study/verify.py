@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tuner.domain.candidate import Candidate
-from tuner.domain.machine import differences
+from tuner.domain.machine import changes, differences
 from tuner.domain.measurement import Measured
 from tuner.domain.outcome import FAILURES, Failure
 from tuner.domain.recorded import Recorded, RecordedNumber, read_recorded
@@ -172,8 +172,6 @@ def _compare(recorded: Recorded, reports: Sequence[TrialReport], tolerance: floa
         checks.append(Checked(number, tuple(value for value in found if value is not None and value > 0), tolerance))
     now = reports[-1]
     changed = differences(recorded.machine, now.machine)
-    for name, version in recorded.versions.items():
-        if now.versions.get(name, version) != version:
-            changed[f"version of {name}"] = (version, now.versions[name])
+    changed |= {f"version of {name}": change for name, change in changes(recorded.versions, now.versions).items()}
     failures = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
     return Verification(recorded, tuple(checks), failures, changed, tolerance)

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from tuner.domain.candidate import Candidate
 from tuner.domain.front import DEFAULT_PICK, Front
 from tuner.domain.knob import Knob
-from tuner.domain.machine import differences, gpu_use_before
+from tuner.domain.machine import changes, differences, gpu_use_before
 from tuner.domain.proof import Confirmation
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, AttemptState
@@ -125,7 +125,7 @@ def _other_machine(measured: Sequence[AttemptRecord], attempt: AttemptRecord) ->
     if first is None or before is None or now is None:
         return []
     changed = [*differences(first.machine, now.machine, same_engine=False), *differences(before.machine, now.machine)]
-    changed += [f"{name} version" for name, then in before.versions.items() if now.versions.get(name, then) != then]
+    changed += [f"{name} version" for name in changes(before.versions, now.versions)]
     return list(dict.fromkeys(changed))
 
 
