@@ -6,14 +6,12 @@ import math
 from functools import cached_property
 from typing import Annotated, Self, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, Field, model_validator
 
 from tuner.domain.conditions import Condition, ConditionSyntaxError, comparisons, parse_condition
 from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_INT, MAX_NAME, Value, same
-
-FILE_MODEL = ConfigDict(frozen=True, extra="forbid", ignored_types=(cached_property,))
-"""What a user writes is frozen and refuses unknown keys."""
+from tuner.domain.written import FILE_MODEL
 
 ENGINE = "engine"
 """The name by which conditions ask for the engine."""

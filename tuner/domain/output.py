@@ -14,8 +14,8 @@ from typing import Annotated
 
 from pydantic import BaseModel, Field
 
-from tuner.domain.knob import FILE_MODEL
 from tuner.domain.numbers import NUMBER, WHOLE
+from tuner.domain.written import FILE_MODEL
 
 NUMBERED = "token_id:"
 """What a token begins with that is listed by its number, as vLLM does when asked."""

@@ -7,16 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from tuner.domain.workload import Workload
-from tuner.domain.written import WrittenAt
+from tuner.domain.written import FILE_MODEL, WrittenAt
 from tuner.errors import UserError
 
 MARK = "# recorded: "
 """What the line in a script begins with; a JSON object follows."""
-
-_MODEL = ConfigDict(frozen=True, extra="forbid")
 
 
 class RecordedNumber(WrittenAt):
@@ -65,7 +63,7 @@ class Recorded(BaseModel):
         versions: of engine and packages.
     """
 
-    model_config = _MODEL
+    model_config = FILE_MODEL
 
     version: Literal[1] = 1
     study: str

@@ -14,7 +14,7 @@ from pydantic import BaseModel, Field, model_validator
 from pydantic_core import PydanticCustomError
 
 from tuner.domain.conditions import Condition, parse_condition
-from tuner.domain.knob import FILE_MODEL, ConditionText, EnvName, FlagName, Knob, KnobName
+from tuner.domain.knob import ConditionText, EnvName, FlagName, Knob, KnobName
 from tuner.domain.measurement import Metric
 from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.output import OutputCheck
@@ -31,7 +31,7 @@ from tuner.domain.values import (
     readable,
 )
 from tuner.domain.workload import Workload
-from tuner.domain.written import WrittenAt
+from tuner.domain.written import FILE_MODEL, WrittenAt
 
 MISPLACED = "misplaced"
 """Type of the validation error whose context lists `faults`: pairs of path and message below the space."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, Field, model_validator
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_COUNT, MAX_IN_FLIGHT, MAX_INT, MAX_LAUNCHES, MAX_RATE, MAX_SECONDS
+from tuner.domain.written import FILE_MODEL
 
 PositiveInt = Annotated[int, Field(gt=0, le=MAX_COUNT), WHOLE]
 InFlight = Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT), WHOLE]
@@ -18,7 +19,7 @@ Seconds = Annotated[float, Field(gt=0, le=MAX_SECONDS), NUMBER]
 
 
 class _Written(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = FILE_MODEL
 
 
 class Lengths(_Written):

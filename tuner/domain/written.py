@@ -1,4 +1,4 @@
-"""How files and records write a metric at a load."""
+"""What the models of files and records have in common, and how these write a metric at a load."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from tuner.domain.measurement import Metric, MetricAt
 from tuner.domain.numbers import NUMBER, WHOLE
 from tuner.domain.values import MAX_IN_FLIGHT, MAX_RATE
 
+FILE_MODEL = ConfigDict(frozen=True, extra="forbid")
+"""What a user writes is frozen and refuses unknown keys."""
+
 _ONE_LOAD: JsonDict = {"oneOf": [{"required": ["level"]}, {"required": ["rate"]}]}
 
 
@@ -24,7 +27,7 @@ class WrittenAt(BaseModel):
         rate: arrivals per second, whether or not earlier requests have ended (open loop).
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", json_schema_extra=_ONE_LOAD)
+    model_config = ConfigDict(**FILE_MODEL, json_schema_extra=_ONE_LOAD)
 
     metric: Metric
     level: Annotated[int, Field(gt=0, le=MAX_IN_FLIGHT), WHOLE] | None = None

@@ -17,16 +17,16 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from tuner import yamlfile
 from tuner.domain.faults import problems_of
 from tuner.domain.outcome import FailureClass, Phase
+from tuner.domain.written import FILE_MODEL
 from tuner.errors import Problem, SpecError
 from tuner.resources import launchers_dir
 
 FILE_NAME = "failures.yaml"
-_FILE = ConfigDict(frozen=True, extra="forbid")
 # A repeat without bound where a pattern or an alternative begins, in a pattern whose escapes and sets are written x.
 _LEADING_REPEAT = re.compile(r"(?:^|\|)(?:\((?:\?[^()x]*[:>])?)*x[*+]")
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
@@ -89,7 +89,7 @@ class Row(BaseModel):
         proof: a real message (without logger prefixes) that must match.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     match: Pattern
     proof: str
@@ -195,7 +195,7 @@ class HangRule(BaseModel):
         say: see `Signature`.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     phases: Annotated[tuple[Phase, ...], Field(alias="in")] = ()
     last_lines: Pattern | None = None
@@ -219,7 +219,7 @@ class SignatureFile(BaseModel):
         hangs: what a hang means, the first rule that fits.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     extends: tuple[str, ...] = ()
     roles: Mapping[str, tuple[str, ...]] = {}

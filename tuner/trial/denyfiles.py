@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tuner import yamlfile
 from tuner.domain.catalogue import FlagCatalogue, FlagSpec, closest
@@ -22,6 +22,7 @@ from tuner.domain.denied import BUILT_IN, Denied, DenyList, any_of, switched_on,
 from tuner.domain.faults import fault_of, problems_of
 from tuner.domain.knob import EnvName, FlagName
 from tuner.domain.values import Scalar, spell
+from tuner.domain.written import FILE_MODEL
 from tuner.engines.catalogue import catalogue_versions, load_catalogue
 from tuner.engines.definition import engine_names, load_definition, load_definitions
 from tuner.engines.plan import env_text
@@ -33,7 +34,6 @@ from tuner.trial.environment import OWN_NAMES
 VARIABLE = "TUNER_DENY"
 SYSTEM_FILE = Path("/etc/tuner/deny.yaml")
 _SWITCHES = {"on": True, "off": False}
-_FILE = ConfigDict(frozen=True, extra="forbid")
 
 
 class DenyEntry(BaseModel):
@@ -45,7 +45,7 @@ class DenyEntry(BaseModel):
         values: the values that are denied. With neither, the setting is denied whatever its value (a switch, when on).
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     reason: Annotated[str, Field(min_length=1)]
     keep: Scalar | None = None
@@ -85,7 +85,7 @@ class DenyEntry(BaseModel):
 class DenyFile(BaseModel):
     """A whole file: variable → entry, and engine → flag → entry."""
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     env: Mapping[EnvName, DenyEntry] = {}
     flags: Mapping[str, Mapping[FlagName, DenyEntry]] = {}
