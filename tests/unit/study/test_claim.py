@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from support import records
 
 from tuner.errors import Stopped, StudyError
-from tuner.store import Store, open_store
+from tuner.store import Store
 from tuner.study.claim import LEASE_S, claim
 from tuner.study.events import Noted, StudyEvent
 from tuner.study.stopping import StopSwitch
@@ -19,10 +18,10 @@ THEIRS, OURS = "far:1:2:3", "here:1:2:3"
 
 
 @pytest.fixture
-def store(sqlite_url: str) -> Iterator[Store]:
-    with open_store(sqlite_url) as opened:
-        opened.create_study(records.study())
-        yield opened
+def store(store: Store) -> Store:
+    """It holds the study `night`."""
+    store.create_study(records.study())
+    return store
 
 
 def test_a_claim_by_a_clock_that_is_ahead_ends_without_a_sign_of_life(store: Store) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -41,10 +40,10 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, file: Path) -> Iterator[Store]:
-    with open_store(f"sqlite:///{tmp_path}/tuner.db") as opened:
-        opened.create_study(prepare_start(StartOptions(str(file), name="night")).record)
-        yield opened
+def store(store: Store, file: Path) -> Store:
+    """It holds the study `night`."""
+    store.create_study(prepare_start(StartOptions(str(file), name="night")).record)
+    return store
 
 
 def edited(file: Path, old: str, new: str) -> ResumeOptions:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +15,7 @@ from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Outcome, Purpose, TrialReport
 from tuner.errors import StudyError
 from tuner.search.base import PriorObservation
-from tuner.store import Store, open_store
+from tuner.store import Store
 from tuner.study.options import StartOptions
 from tuner.study.preparing import Prepared, prepare_start
 from tuner.study.warmstart import hints_for, teachers_of, weigh
@@ -34,12 +33,6 @@ budget: {trials: 6}
 """
 START = {"nccl_proto": None, "decode_steps": 1}
 TWO_STEPS = {"nccl_proto": None, "decode_steps": 2}
-
-
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with open_store(f"sqlite:///{tmp_path}/tuner.db") as opened:
-        yield opened
 
 
 def prepared(folder: Path, name: str = "new", *, text: str = SPACE, warm_start: tuple[str, ...] = ()) -> Prepared:
