@@ -144,7 +144,7 @@ def _tell_once(parent: WarmParent) -> None:
         imported = parent.imported
         print(f"imports {imported.seconds:.1f} s  left out {sorted(imported.missing)}", flush=True)
         for device, module in sorted(imported.opened_by.items()):
-            print(f"  {device} was opened by {module}", flush=True)
+            print(f"  {device} was first seen open while {module} was imported", flush=True)
 
 
 def _has_token(control: ControlPlane) -> bool:

@@ -8,11 +8,12 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, Field, ValidationError, model_validator
 
 from tuner import yamlfile
 from tuner.domain.faults import problems_of
 from tuner.domain.knob import EnvName, FlagName
+from tuner.domain.written import FILE_MODEL
 from tuner.errors import SpecError, UserError
 from tuner.resources import launchers_dir
 
@@ -20,13 +21,11 @@ PYTHON_PLACEHOLDER = "{python}"
 
 _PCIE_RANKS = 2
 
-_FILE = ConfigDict(frozen=True, extra="forbid")
-
 
 class SidePort(BaseModel):
     """A port that a launch needs besides HTTP, and how it is told: by flag or by variable."""
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     flag: FlagName | None = None
     env: EnvName | None = None
@@ -41,7 +40,7 @@ class SidePort(BaseModel):
 class Request(BaseModel):
     """One HTTP call."""
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     method: Literal["GET", "POST"] = "POST"
     path: str
@@ -50,7 +49,7 @@ class Request(BaseModel):
 class Endpoints(BaseModel):
     """Paths beyond the OpenAI ones; `server_info` is tried in order."""
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     server_info: tuple[str, ...] = ()
     flush: Request | None = None
@@ -65,6 +64,8 @@ class Warm(BaseModel):
             as well: modules for another platform may replace parts of torch.
         modules_gpu: the same for servers on GPUs.
         modules_cpu: the same for servers without.
+        ask: functions that keep their answer and that each server would ask, such as hashes of source files; called
+            there without arguments, where their module was imported.
         env: variables that forked servers get besides.
         fork_workers: processes that the engine asks to be spawned are forked too, or they would import all again.
         spawn_when_set: variables that libraries read when they are loaded; a process for which the engine sets one is
@@ -77,11 +78,12 @@ class Warm(BaseModel):
             and arguments would, which initialises CUDA.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     modules: Annotated[tuple[str, ...], Field(min_length=1)]
     modules_gpu: tuple[str, ...] = ()
     modules_cpu: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
     env: Mapping[EnvName, str] = {}
     fork_workers: bool = False
     spawn_when_set: tuple[EnvName, ...] = ()
@@ -104,7 +106,7 @@ class OwnAllReduce(BaseModel):
         ranks: numbers of GPUs with which it works over NVLink; over PCIe it works with two only.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     switch: FlagName
     up_to_bytes: Annotated[int, Field(gt=0)]
@@ -118,7 +120,7 @@ class OwnAllReduce(BaseModel):
 class Gpus(BaseModel):
     """Degrees of parallelism whose product an engine cannot run with fewer GPUs than; `unless` a switch is on."""
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     flags: Annotated[tuple[FlagName, ...], Field(min_length=1)]
     unless: FlagName | None = None
@@ -148,7 +150,7 @@ class EngineDefinition(BaseModel):
         codes: name of a setting in the server's own answer → word → the number or numbers that it answers instead.
     """
 
-    model_config = _FILE
+    model_config = FILE_MODEL
 
     name: str
     title: str

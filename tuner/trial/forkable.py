@@ -29,6 +29,9 @@ from tuner.trial.importspy import module_of
 
 _DEVICES = ("/dev/nvidia", "/dev/kfd", "/dev/dri")
 _HARMFUL = ("/dev/kfd", "/dev/dri")
+_CUDA = "CUDA"
+_DRIVER = "libcuda.so.1"
+_NVML = "libnvidia-ml.so.1"
 _DRIVER_THREAD = re.compile(r"cuda[0-9a-f]+")
 _CUDA_NOT_INITIALIZED = 3  # CUresult, cuda.h
 _MOST_NVML_USERS = 1000
@@ -36,12 +39,12 @@ _MOST_NVML_USERS = 1000
 
 
 class DeviceWatch:
-    """Notes which module was being imported when a GPU's device file was first seen open.
+    """Notes which module was being imported when a GPU's device file was first seen open, or CUDA initialised.
 
     A finder on `sys.meta_path` that finds nothing: it is asked before each module that is loaded.
 
     Attributes:
-        opened_by: device file → module.
+        opened_by: device file, or "CUDA" → module.
     """
 
     def __init__(self) -> None:
@@ -59,10 +62,13 @@ class DeviceWatch:
         self.look(sys._getframe(1))
 
     def look(self, frame: FrameType | None = None, name: str = "") -> None:
-        """Note what is newly open, on behalf of a frame's module, or of a module by its name."""
-        for path in open_files().values():
-            if path.startswith(_DEVICES) and path not in self.opened_by:
-                self.opened_by[path] = name or module_of(frame)
+        """Note what is new, on behalf of a frame's module, or of a module by its name."""
+        seen = {path for path in open_files().values() if path.startswith(_DEVICES)}
+        # Initialising it opens such files; to ask the driver takes longer than to list them.
+        if (seen or name) and _CUDA not in self.opened_by and cuda_is_initialised():
+            seen.add(_CUDA)
+        for thing in seen - self.opened_by.keys():
+            self.opened_by[thing] = name or module_of(frame)
 
 
 def open_files() -> dict[int, str]:
@@ -82,7 +88,7 @@ def mapped_files() -> list[str]:
 
 def cuda_is_initialised() -> bool:
     """Whether cuInit has succeeded in this process, as the driver's library says; it must be loaded to have been."""
-    driver = _loaded("libcuda.so")
+    driver = _loaded(_DRIVER)
     if driver is None:
         return False
     count = ctypes.c_int()
@@ -91,7 +97,7 @@ def cuda_is_initialised() -> bool:
 
 def shut_nvml_down() -> None:
     """Close NVML for all of its users in this process; each opens it again when it asks for something."""
-    library = _loaded("libnvidia-ml.so")
+    library = _loaded(_NVML)
     if library is not None:
         for _ in range(_MOST_NVML_USERS):
             if library.nvmlShutdown() != 0:
@@ -99,9 +105,11 @@ def shut_nvml_down() -> None:
 
 
 def _loaded(name: str) -> Any:
-    """A library that this process has loaded already."""
-    path = next((path for path in mapped_files() if Path(path).name.startswith(name)), None)
-    return None if path is None else ctypes.CDLL(path)
+    """A library of this name, if this process has loaded it already: microseconds, where reading its map takes more."""
+    try:
+        return ctypes.CDLL(name, mode=os.RTLD_NOLOAD)
+    except OSError:
+        return None
 
 
 def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads: Collection[str] = ()) -> list[str]:
@@ -113,9 +121,10 @@ def unfit(files: Mapping[int, str], opened_by: Mapping[str, str], ready_threads:
         ready_threads: names of threads whose library takes care of forks.
     """
     cuda = cuda_is_initialised()
-    reasons = ["CUDA is initialised"] if cuda else []
+    since = {thing: f"since {opened_by.get(thing, 'the start')} was imported" for thing in (_CUDA, *files.values())}
+    reasons = [f"CUDA is initialised {since[_CUDA]}"] if cuda else []
     harmful = sorted({path for path in files.values() if path.startswith(_HARMFUL)})
-    reasons += [f"{path} is open since {opened_by.get(path, 'the start')} was imported" for path in harmful]
+    reasons += [f"{path} is open {since[path]}" for path in harmful]
     foreign = [(name, n) for name, n in _native_threads().items() if cuda or not _DRIVER_THREAD.fullmatch(name)]
     reasons += [f"thread {one.name} runs" for one in threading.enumerate() if one is not threading.main_thread()]
     reasons += [f"threads of a library run: {n} ({name})" for name, n in foreign if name not in ready_threads]

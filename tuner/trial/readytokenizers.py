@@ -65,6 +65,9 @@ class ReadyTokenizers:
         self._notes_are = os.fstat(self._notes)
         self._read = 0
         self._given_up: set[str] = set()
+        # Kept, since an engine throws some away at once: to free one is to copy its pages, half a second with a large
+        # vocabulary.
+        self._given: list[_Ready] = []
 
     # -- in a server --------------------------------------------------------------------------------------------------
 
@@ -85,7 +88,8 @@ class ReadyTokenizers:
         self._asked[key] += 1
         waiting = self._ready.get(key, [])
         if waiting and waiting[-1].is_true_here:
-            return waiting.pop().tokenizer
+            self._given.append(waiting.pop())
+            return self._given[-1].tokenizer
         threads, began = _threads(), time.monotonic()
         tokenizer = self._make(cls, *arguments, **options)
         seconds = time.monotonic() - began

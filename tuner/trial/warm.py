@@ -48,7 +48,7 @@ class Imported:
         read: variables that Python code asked for meanwhile.
         listed: modules that looked at the whole environment.
         written: variables that the imports set or took away (None); every fork has them so.
-        opened_by: GPU device files that were opened meanwhile → module that was being imported.
+        opened_by: GPU device files that were opened meanwhile, and CUDA → module that was being imported.
         unfit: what makes the process unfit for forking.
         files: its program and loaded libraries.
         missing: modules that could not be imported → reason.
@@ -120,6 +120,7 @@ class WarmParent:
         try:
             wish = {
                 "modules": warm.modules_for(gpus=gpus),
+                "ask": warm.ask,
                 "fork_workers": warm.fork_workers,
                 "spawn_when_set": warm.spawn_when_set,
                 "ready_threads": warm.ready_threads,

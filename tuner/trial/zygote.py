@@ -33,6 +33,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
+    from tuner.trial.collector import SparedImports
     from tuner.trial.deviceanswers import DeviceAnswers
     from tuner.trial.readytokenizers import ReadyTokenizers
 
@@ -52,13 +53,14 @@ class _Imports(NamedTuple):
     report: dict[str, Any]
     answers: DeviceAnswers | None
     tokenizers: ReadyTokenizers | None
+    spared: SparedImports
     cuda_is_initialised: Callable[[], bool]
 
 
 def _import(wish: Mapping[str, Any]) -> _Imports:
     """Import what is there."""
     sys.path.append(_PACKAGE_ROOT)
-    from tuner.trial import deviceanswers, forkable, importspy, readytokenizers
+    from tuner.trial import collector, deviceanswers, forkable, importspy, readytokenizers
 
     sys.path.remove(_PACKAGE_ROOT)
     began, given = time.monotonic(), dict(os.environ)
@@ -73,6 +75,8 @@ def _import(wish: Mapping[str, Any]) -> _Imports:
             except Exception as error:  # noqa: BLE001 - another version of the engine, or one without this part
                 missing[name] = f"{type(error).__name__}: {error}"
             watch.look(name=name)
+        for name in wish["ask"]:
+            _ask(name)
         if answers is not None:
             answers.stop()
     forkable.shut_nvml_down()
@@ -87,7 +91,17 @@ def _import(wish: Mapping[str, Any]) -> _Imports:
         "unfit": forkable.unfit(forkable.open_files(), watch.opened_by, wish["ready_threads"]),
         "files": forkable.mapped_files(),
     }
-    return _Imports(report, answers, readytokenizers.for_transformers(), forkable.cuda_is_initialised)
+    tokenizers = readytokenizers.for_transformers()
+    return _Imports(report, answers, tokenizers, collector.SparedImports(), forkable.cuda_is_initialised)
+
+
+def _ask(name: str) -> None:
+    """Call a function that keeps its answer, if the engine has imported it."""
+    module, _, function = name.rpartition(".")
+    ask = getattr(sys.modules.get(module), function, None)
+    if ask is not None:
+        with contextlib.suppress(Exception):  # then it fails in the server, where it is seen
+            ask()
 
 
 def _prepare_titles() -> None:
@@ -259,13 +273,12 @@ def main() -> None:
     order = _serve(channel, imports.tokenizers)
     if order is None:
         return
-    # A server's collector walks what it imported, as in a plain launch: spared that, it stops less often under load.
-    gc.unfreeze()
     _close_all_but(kept)
     _set_environment(order["env"], imports.report["written"])
     _forget_temporary_folder()
     _set_signals(handlers)
     _set_randomness()
+    imports.spared.start()
     if imports.tokenizers is not None:
         imports.tokenizers.start()
     if imports.answers is not None:

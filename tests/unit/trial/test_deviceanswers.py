@@ -106,7 +106,9 @@ def program(tmp_path: Path) -> Path:
     (folder / "torch").mkdir(parents=True)
     (folder / "libcuda.c").write_text(LIBCUDA)
     library = folder / "torch" / "libcuda.so.1"
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, folder / "libcuda.c"], check=True)
+    subprocess.run(
+        ["cc", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", library, folder / "libcuda.c"], check=True
+    )
     (folder / "torch" / "__init__.py").write_text(TORCH)
     (folder / "looking.py").write_text(ENGINE)
     script = folder / "serve"

@@ -45,7 +45,8 @@ def parent_with(
     """The warm parent of an engine that loads a library from a source."""
     (folder / "library.c").write_text(source)
     library = folder / name
-    subprocess.run(["cc", "-shared", "-fPIC", "-w", "-o", library, folder / "library.c", "-pthread"], check=True)
+    options = ["-shared", "-fPIC", "-w", f"-Wl,-soname,{name}", "-pthread"]
+    subprocess.run(["cc", *options, "-o", library, folder / "library.c"], check=True)
     (folder / "engine.py").write_text(ENGINE.format(library=str(library), more=more))
     program = folder / "serve"
     program.write_text(f"#!{sys.executable}\nimport engine\n")
@@ -60,7 +61,7 @@ def test_cuda_that_is_only_loaded_forbids_nothing(tmp_path: Path, parents: WarmP
 
 @needs_compiler
 def test_cuda_that_is_initialised_forbids_forks(tmp_path: Path, parents: WarmParents) -> None:
-    with pytest.raises(ColdError, match="CUDA is initialised"):
+    with pytest.raises(ColdError, match="CUDA is initialised since engine was imported"):
         parent_with(tmp_path, "libcuda.so.1", CUDA % 0, parents)
 
 
@@ -94,7 +95,7 @@ def test_a_thread_of_the_driver_forbids_forks_only_once_cuda_is_initialised(
         tmp_path, "libnvidia-ml.so.1", f"{source}\nint nvmlShutdown(void) {{ return 1; }}", parents
     ).is_alive
     (tmp_path / "second").mkdir()
-    with pytest.raises(ColdError, match=r"CUDA is initialised; .*cuda00001800007"):
+    with pytest.raises(ColdError, match=r"CUDA is initialised since engine was imported; .*cuda00001800007"):
         parent_with(tmp_path / "second", "libcuda.so.1", source + CUDA % 0, WarmParents())
 
 
@@ -131,3 +132,19 @@ def test_who_opens_a_device_is_noted_with_the_module_that_was_imported(
         import probing  # type: ignore[import-not-found]
     probing.kept.close()
     assert watch.opened_by == {str(device): "probing"}
+
+
+def test_who_initialises_cuda_is_noted_with_the_module_that_was_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = tmp_path / "nvidia-uvm"
+    device.touch()
+    (tmp_path / "computing.py").write_text(f"kept = open({str(device)!r})\nimport json.tool\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(forkable, "_DEVICES", (str(device),))
+    monkeypatch.setattr(forkable, "cuda_is_initialised", lambda: "computing" in sys.modules)
+    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
+    with forkable.DeviceWatch() as watch:
+        import computing  # type: ignore[import-not-found]
+    computing.kept.close()
+    assert watch.opened_by["CUDA"] == "computing"

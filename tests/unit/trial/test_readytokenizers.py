@@ -22,6 +22,10 @@ import os, threading
 from pathlib import Path
 
 class PreTrainedTokenizerBase:
+    def __del__(self):
+        with open(os.environ["MADE"] + ".freed", "a") as freed:
+            freed.write(f"{os.getpid()}\\n")
+
     @classmethod
     def from_pretrained(cls, folder, *inputs, **options):
         with open(os.environ["MADE"], "a") as made:
@@ -55,6 +59,8 @@ def work(told):
 
 def main():
     os.chdir(wish["cwd"])
+    if "throws away" in sys.argv:
+        make()
     if "closes" in sys.argv:
         os.closerange(3, 100)
         files = [open("taken", "a") for _ in range(20)]
@@ -92,6 +98,12 @@ class Engine:
     @property
     def words(self) -> Path:
         return self.folder / "model" / "words"
+
+    @property
+    def freed(self) -> int:
+        """How many tokenizers a running server has thrown away so far."""
+        freed = Path(f"{self.folder / 'made'}.freed")
+        return len(freed.read_text().split()) if freed.exists() else 0
 
     @property
     def makers(self) -> list[str]:
@@ -162,6 +174,14 @@ def test_a_variable_that_making_asked_for_is_looked_at_again(engine: Engine) -> 
 def test_a_folder_that_depends_on_where_the_server_runs_is_left_to_it(engine: Engine) -> None:
     for _ in range(2):
         assert engine.launch(model="model").made == 3
+
+
+def test_one_that_a_server_throws_away_at_once_is_not_freed_since_that_would_copy_its_pages(engine: Engine) -> None:
+    engine.launch(more=["throws away"])
+    own = engine.freed
+    assert own >= 1, "what it made itself is its own to free"
+    assert engine.launch(more=["throws away"]).made == 0
+    assert engine.freed == own
 
 
 def test_what_starts_threads_is_left_to_servers(engine: Engine) -> None:

@@ -77,7 +77,20 @@ def test_every_fork_draws_its_own_chance(program: Path, tmp_path: Path, parents:
     assert len(draws) == 2
 
 
-def test_the_collector_of_a_forked_server_walks_the_imports_as_that_of_a_plain_one(
+@pytest.mark.parametrize(
+    ("ask", "who"),
+    [((), "itself"), (("toy_engine.no_such_function", "toy_engine.source_hash", "no_such_module.f"), "its parent")],
+)
+def test_what_the_parent_was_asked_before_is_kept_for_every_server(
+    program: Path, tmp_path: Path, parents: WarmParents, ask: tuple[str, ...], who: str
+) -> None:
+    parent = parents.parent_for(installed_plan(program), WARM.model_copy(update={"ask": ask}), tmp_path / "warm.log")
+    with launch(installed_plan(program), tmp_path / "run", warm=parent):
+        assert eventually(has_written(tmp_path / "run", "ready"))
+    assert f"hashed by {who}" in (tmp_path / "run" / "server.log").read_text().splitlines()
+
+
+def test_the_collector_of_a_forked_server_walks_the_imports_once_it_is_due_as_that_of_a_plain_one(
     program: Path, tmp_path: Path, parents: WarmParents
 ) -> None:
     walked = []
