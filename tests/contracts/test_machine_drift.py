@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from support.coordinators import copy_database
 from support.scripted import ScriptedExecutor, measured
 from support.study_world import World, toy_space
 
@@ -52,20 +51,22 @@ def world(folder: Path) -> World:
     return World(open_store(url), url, folder / "runs", space=space(), sampler=DEFAULT)
 
 
+def studied(folder: Path, script: Callable[[TrialRequest], Outcome]) -> Iterator[World]:
+    """A study that has ended; its store is open."""
+    made = world(folder)
+    with made.store:
+        made.run(script)
+        yield made
+
+
 @pytest.fixture(scope="module")
 def drifted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = world(tmp_path_factory.mktemp("drifted"))
-    with made.store:
-        made.run(slower)
-        yield made
+    yield from studied(tmp_path_factory.mktemp("drifted"), slower)
 
 
 @pytest.fixture(scope="module")
 def quiet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    made = world(tmp_path_factory.mktemp("quiet"))
-    with made.store:
-        made.run(steady)
-        yield made
+    yield from studied(tmp_path_factory.mktemp("quiet"), steady)
 
 
 def attempts(of: World) -> list[AttemptRecord]:
@@ -142,19 +143,16 @@ def test_a_study_that_is_killed_while_the_machine_drifts_goes_on_with_the_launch
 ) -> None:
     made = world(tmp_path)
     killed_at = TRIALS - 4
-    (tmp_path / "killed").mkdir()
-    copy = tmp_path / "killed" / "tuner.db"
 
     def script(request: TrialRequest) -> Outcome:
         if request.trial == killed_at:
-            with closing(sqlite3.connect(tmp_path / "tuner.db")) as kept, closing(sqlite3.connect(copy)) as copied:
-                kept.backup(copied)
+            copy_database(tmp_path / "tuner.db", tmp_path / "killed.db")
         return slower(request)
 
     with made.store:
         made.run(script)
         expected = [request.candidate for request in made.requests if request.trial > killed_at]
-    url = f"sqlite:///{copy}"
+    url = f"sqlite:///{tmp_path}/killed.db"
     with open_store(url) as store:
         made.store, made.url, executor = store, url, ScriptedExecutor(slower)
         made.coordinator(executor).run()

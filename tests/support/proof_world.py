@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import math
 import random
-import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.coordinators import coordinator_of, copy_database, store_toy
 from support.scripted import ScriptedExecutor, failed, measured
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import FailureClass
 from tuner.domain.space import Space
-from tuner.domain.study import AttemptRecord, StudyRecord
+from tuner.domain.study import AttemptRecord
 from tuner.domain.trial import Outcome, Purpose, TrialRequest
-from tuner.search.study import open_search
-from tuner.store import Store, driver_url, open_store
+from tuner.store import Store, open_store
 from tuner.study.ablate import AblationPlan
 from tuner.study.agenda import StudyEnd
-from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -79,7 +77,7 @@ class World:
 
     def __post_init__(self) -> None:
         if not self.is_stored:
-            self.store.create_study(StudyRecord("toy", self.space, "", "h", "random", self.seed, True, "0", 1.0))
+            store_toy(self.store, self.space, seed=self.seed)
 
     @property
     def baselines(self) -> Mapping[str, Candidate]:
@@ -103,29 +101,7 @@ class World:
         return measured(speeds)
 
     def coordinator(self, stop: StopSwitch | None = None) -> Coordinator:
-        search = open_search(
-            self.space,
-            storage_url=driver_url(self.url),
-            study_name="toy",
-            baselines=self.baselines,
-            seed=self.seed,
-            sampler="random",
-        )
-        return Coordinator(
-            self.store.study("toy"),
-            baselines=self.baselines,
-            means=Means(
-                store=self.store,
-                search=search,
-                executor=ScriptedExecutor(self.launch),
-                owner="test",
-                run_root=self.root,
-                gpus=0,
-                phase_limits=lambda attempts: {},
-                notify=lambda event: None,
-                stop=stop or StopSwitch(),
-            ),
-        )
+        return coordinator_of(self.store, self.url, self.root, ScriptedExecutor(self.launch), self.baselines, stop=stop)
 
     def run(self) -> StudyEnd:
         return self.coordinator().run()
@@ -159,9 +135,6 @@ class Ended:
     @contextmanager
     def copy(self, folder: Path) -> Iterator[World]:
         """A world of the same study in another folder."""
-        file = folder / "tuner.db"
-        with closing(sqlite3.connect(self.folder / "tuner.db")) as kept, closing(sqlite3.connect(file)) as copied:
-            kept.backup(copied)
-        url = f"sqlite:///{file}"
+        url = copy_database(self.folder / "tuner.db", folder / "tuner.db")
         with open_store(url, create=False) as store:
             yield World(store, url, folder / "runs", self.space, is_stored=True)

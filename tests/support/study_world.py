@@ -6,18 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from support.coordinators import coordinator_of, store_toy
 from support.scripted import Script, ScriptedExecutor, measured
 
 from tuner.domain.candidate import Candidate
 from tuner.domain.outcome import Action
 from tuner.domain.space import Space
-from tuner.domain.study import StudyRecord
 from tuner.domain.trial import Outcome, TrialRequest
-from tuner.search.study import open_search
-from tuner.store import Store, driver_url
+from tuner.store import Store
 from tuner.study.agenda import StudyEnd
 from tuner.study.events import AttemptEnded, StudyEvent
-from tuner.study.launches import Means
 from tuner.study.loop import Coordinator
 from tuner.study.stopping import StopSwitch
 
@@ -59,46 +57,20 @@ class World:
     owner: str = "test"
 
     def __post_init__(self) -> None:
-        self.store.create_study(
-            StudyRecord(
-                name="toy",
-                space=self.space,
-                space_text="",
-                space_hash="h",
-                sampler=self.sampler,
-                seed=1,
-                simulated=True,
-                tuner_version="0",
-                created_at=1.0,
-            )
-        )
+        store_toy(self.store, self.space, sampler=self.sampler)
 
     def coordinator(self, executor: ScriptedExecutor, stop: StopSwitch | None = None) -> Coordinator:
         baselines = {"simulated": Candidate.of(self.space, "simulated", {"a": 1, "b": False})}
-        search = open_search(
-            self.space,
-            storage_url=driver_url(self.url),
-            study_name="toy",
-            baselines=baselines,
-            seed=1,
-            sampler=self.sampler,
-            patience=self.store.patiently,
-        )
-        return Coordinator(
-            self.store.study("toy"),
-            baselines=baselines,
-            means=Means(
-                store=self.store,
-                search=search,
-                executor=executor,
-                owner=self.owner,
-                run_root=self.root,
-                gpus=0,
-                phase_limits=lambda attempts: {},
-                notify=self.events.append,
-                stop=stop or StopSwitch(),
-                warm=self.warm,
-            ),
+        return coordinator_of(
+            self.store,
+            self.url,
+            self.root,
+            executor,
+            baselines,
+            stop=stop,
+            notify=self.events.append,
+            owner=self.owner,
+            warm=self.warm,
         )
 
     def run(
