@@ -22,11 +22,17 @@ def test_a_made_up_study_has_as_many_launches_as_asked_and_a_real_ones_measureme
     assert first is not None
     assert isinstance(first.outcome, Measured)
     assert sum(len(level.measurements) for level in first.outcome.levels) == 45
+
+
+@pytest.mark.slow  # real processes
+def test_a_command_costs_time_and_memory(tmp_path: Path) -> None:
+    store_study(f"sqlite:///{tmp_path}/tuner.db", 1)
     seconds, mib = command_cost(tmp_path, "list")
     assert seconds > 0
     assert 20 < mib < 1000
 
 
+@pytest.mark.slow  # the same
 def test_a_command_that_fails_has_no_cost(tmp_path: Path) -> None:
     with pytest.raises(SystemExit, match="tuner study status s ended with 1"):
         command_cost(tmp_path, "status s")
