@@ -17,7 +17,7 @@ from rich.text import Text
 from tuner.cli.output import console
 from tuner.cli.wording import SIMULATED, changes, duration, number
 from tuner.domain.measurement import Measured, MeasuredInPart
-from tuner.domain.outcome import Action, Failure
+from tuner.domain.outcome import Action, Failure, Phase
 from tuner.domain.trial import Purpose
 from tuner.domain.values import counted
 from tuner.study.events import AttemptEnded, AttemptProgressed, AttemptStarted, Noted, StudyEvent
@@ -61,6 +61,8 @@ class StudyView:
             text = f"{event.event.phase.value} {event.event.text}".strip()
             if text != before:
                 self._now[event.attempt.trial] = (since, text)
+                if event.event.phase is Phase.PREFLIGHT:
+                    self._line(f"trial {event.attempt.trial}: {event.event.text}")  # what it waits for
         elif isinstance(event, AttemptEnded):
             self._now.pop(event.attempt.trial, None)
             self._ended.append(event)

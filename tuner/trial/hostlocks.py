@@ -11,12 +11,15 @@ import fcntl
 import os
 import socket
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
 from tuner.errors import MachineUnfit
+
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass(slots=True)
@@ -106,11 +109,44 @@ def lock_port(port: int) -> HostLock | None:
     return HostLock(f"port-{port}", marker.detach())
 
 
+class GpusTaken(MachineUnfit):
+    """Another study launches on one of the GPUs at this moment."""
+
+
+def wait_for_gpus(
+    indices: Sequence[int],
+    *,
+    timeout_s: float,
+    tell: Callable[[str], None],
+    is_cancelled: Callable[[], bool],
+) -> Lease:
+    """Lock GPUs for one launch as soon as the launches of other studies have left them.
+
+    Args:
+        indices: the GPUs' device indices.
+        timeout_s: longest wait.
+        tell: gets what is waited for.
+        is_cancelled: ends the wait.
+
+    Raises:
+        GpusTaken: they are still in use.
+    """
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            return lock_gpus(indices)
+        except GpusTaken as taken:
+            if time.monotonic() >= deadline or is_cancelled():
+                raise
+            tell(f"waiting: {taken.message}")
+        time.sleep(_LOOK_EVERY_S)
+
+
 def lock_gpus(indices: Sequence[int]) -> Lease:
     """Lock GPUs for one launch, all or none, by their device indices.
 
     Raises:
-        MachineUnfit: if another process of this host holds one of them.
+        GpusTaken: if another process of this host holds one of them.
     """
     locks: list[HostLock] = []
     for index in sorted(indices):
@@ -118,7 +154,7 @@ def lock_gpus(indices: Sequence[int]) -> Lease:
         if (lock := lock_file(name)) is None:
             for held in locks:
                 held.close()
-            raise MachineUnfit(
+            raise GpusTaken(
                 f"gpu {index} is in use by another study on this host ({holder_of(name)})",
                 hint="wait for it to end, or give this study other GPUs",
             )

@@ -13,6 +13,7 @@ from tuner.domain.trial import TrialRequest
 from tuner.engines.failures import explain
 from tuner.errors import MachineUnfit, OwnShortage, SpecError, UserError
 from tuner.trial.assembly import ModelMissing
+from tuner.trial.hostlocks import GpusTaken
 from tuner.trial.process import LaunchRefused
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble
 
@@ -57,6 +58,8 @@ def not_measured(error: MachineUnfit | UserError | LaunchRefused, phase: Phase =
             failure_class = FailureClass.MODEL_ACCESS
         case SpecError():
             failure_class = FailureClass.BAD_FLAG
+        case GpusTaken():
+            failure_class = FailureClass.GPU_BUSY
         case OwnShortage():
             failure_class = FailureClass.CLIENT_STARVED
         case _:

@@ -20,7 +20,7 @@ from tuner.errors import MachineUnfit, UserError
 from tuner.trial.assembly import EngineSetup, engine_setup
 from tuner.trial.denyfiles import refuse_denied_script
 from tuner.trial.gpu import NvmlProbe, open_nvml
-from tuner.trial.hostlocks import lock_gpus
+from tuner.trial.hostlocks import GpusTaken, wait_for_gpus
 from tuner.trial.launched import SERVER_INFO, Cancelled, LaunchedServer, Notes, Notify
 from tuner.trial.machine import machine_facts, model_config_hash
 from tuner.trial.naming import NO_ROOM, not_measured, without_room
@@ -34,6 +34,7 @@ from tuner.trial.starting import start_server
 HOST = "127.0.0.1"
 _GPUS_FREE_S = 1800.0
 """So long a launch waits for others to leave its GPUs: enough for a short job, and no night is spent waiting."""
+_STOPPED = Failure(FailureClass.LOST_WORKER, Phase.PREFLIGHT, detail="stopped on request")
 
 
 def run_trial(
@@ -100,7 +101,11 @@ def _run(
     """Reserve GPUs and ports, launch, and measure; the server is gone when this returns."""
     run_dir = Path(request.run_dir)
     probe = open_nvml()
-    with lock_gpus(gpus) as devices, reserve_ports(setup.port_count) as ports:
+    try:
+        own = wait_for_gpus(gpus, timeout_s=_GPUS_FREE_S, tell=notes.say, is_cancelled=cancelled)
+    except GpusTaken as taken_gpus:
+        return _STOPPED if cancelled() else not_measured(taken_gpus)
+    with own as devices, reserve_ports(setup.port_count) as ports:
         place = Place(HOST, ports.ports[0], ports.ports[1:], gpus)
         plan = notes.plan = _plan(request, setup, place, script)
         strangers = Strangers(probe, plan.gpus)
@@ -150,7 +155,7 @@ def _taken_gpus(
         return None
     taken = wait_until_free(probe, usual, timeout_s=_GPUS_FREE_S, tell=notes.say, is_cancelled=cancelled)
     if cancelled():
-        return Failure(FailureClass.LOST_WORKER, Phase.PREFLIGHT, detail="stopped on request")
+        return _STOPPED
     return Failure(FailureClass.GPU_BUSY, Phase.PREFLIGHT, tuple(map(str, taken))) if taken else None
 
 

@@ -8,9 +8,9 @@ import pytest
 from support import records
 
 from tuner.cli.live import StudyView
-from tuner.domain.outcome import Action
-from tuner.domain.trial import Purpose
-from tuner.study.events import AttemptEnded
+from tuner.domain.outcome import Action, Phase
+from tuner.domain.trial import Purpose, TrialEvent
+from tuner.study.events import AttemptEnded, AttemptProgressed
 from tuner.study.options import StartOptions
 from tuner.study.preparing import Prepared, prepare_start
 from tuner.study.stopping import trials_spent
@@ -55,6 +55,14 @@ def test_a_launch_of_which_nobody_knows_how_long_it_took_tells_nothing_about_the
     view, lost = StudyView(prepared), ended(0)
     view.notify(replace(lost, report=replace(lost.report, started_at=0.0, finished_at=0.0)))
     assert "left at this pace" not in capsys.readouterr().err
+
+
+def test_what_a_launch_waits_for_is_a_line_of_its_own(prepared: Prepared, capsys: pytest.CaptureFixture[str]) -> None:
+    view, attempt = StudyView(prepared), records.attempt(3, records.candidate())
+    for phase, text in ((Phase.PREFLIGHT, "waiting: gpu 0"), (Phase.PREFLIGHT, "waiting: gpu 0"), (Phase.SPAWN, "x")):
+        view.notify(AttemptProgressed(attempt, TrialEvent(0.0, phase, text)))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("trial 3: waiting: gpu 0")
 
 
 def failed(trial: int, seconds: float) -> AttemptEnded:
