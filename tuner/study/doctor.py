@@ -14,7 +14,9 @@ from tuner.domain.values import counted
 from tuner.engines.definition import load_definitions
 from tuner.engines.installed import find_engine
 from tuner.errors import MachineUnfit, SpecError, TunerError
+from tuner.resources import may_exist
 from tuner.store import default_url, open_store
+from tuner.store.urls import parse_url, sqlite_file
 from tuner.trial.caches import engine_cache
 from tuner.trial.denyfiles import host_denials, usual_files
 from tuner.trial.machine import MachineFacts, machine_facts
@@ -165,10 +167,18 @@ def _disk() -> Check:
 
 def _storage(url: str | None) -> Check:
     chosen = url or default_url()
-    if chosen.startswith("sqlite:///") and not Path(chosen.removeprefix("sqlite:///")).exists():
-        return Check("storage", State.OK, f"{chosen} (will be made)")
     try:
+        file = sqlite_file(parse_url(chosen))
+        if file is not None and not may_exist(file):
+            return _storage_to_be(chosen, file)
         with open_store(chosen, create=False) as store:
             return Check("storage", State.OK, f"{store.url}: {counted(len(store.studies()), 'study')}")
     except TunerError as error:
         return Check("storage", State.FAIL, error.message, error.hint or "")
+
+
+def _storage_to_be(url: str, file: Path) -> Check:
+    if os.access(file.absolute().parent, os.W_OK | os.X_OK):
+        return Check("storage", State.OK, f"{url} (will be made)")
+    advice = "make the folder, or name another database with --storage"
+    return Check("storage", State.FAIL, f"{url} cannot be made: its folder is missing or not writable", advice)

@@ -42,6 +42,20 @@ def test_the_doctor_fails_where_a_file_is_wrong(deny: Path, sqlite_url: str) -> 
     assert f"{deny}:1:6 env" in check.found
 
 
+@pytest.mark.parametrize(
+    ("file", "state", "said"),
+    [
+        ("{folder}/new.db", State.OK, "/new.db (will be made)"),
+        ("{folder}/none/new.db", State.FAIL, "/none/new.db cannot be made: its folder is missing or not writable"),
+        ("{folder}/" + "x" * 300, State.FAIL, "x: the folder is missing or not writable"),
+    ],
+)
+def test_a_database_that_is_not_there_yet_must_have_a_place(tmp_path: Path, file: str, state: State, said: str) -> None:
+    (check,) = [check for check in examine(f"sqlite:///{file.format(folder=tmp_path)}") if check.name == "storage"]
+    assert check.state is state
+    assert check.found.endswith(said)
+
+
 def test_an_engine_that_is_missing_is_named_once(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
