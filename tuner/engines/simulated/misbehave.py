@@ -19,17 +19,12 @@ class _Cut(Reply):
     def emit(self, count: int) -> None:
         if self.produced >= self.asked.tokens:
             return
-        half = max(1, self.asked.tokens // 2)
-        if self.produced + count < half or not self.asked.stream:
-            self.produced += count
-            if self.asked.stream:
-                self.tokens(self.produced - count, self.produced, last=False)
-            elif self.produced >= half:
-                self.cut()
-                self.produced = self.asked.tokens
-            return
-        self.cut()
-        self.produced = self.asked.tokens
+        start, self.produced = self.produced, self.produced + count
+        if self.produced >= max(1, self.asked.tokens // 2):
+            self.cut()
+            self.produced = self.asked.tokens
+        elif self.asked.stream:
+            self.tokens(start, self.produced, last=False)
 
     def cut(self) -> None:
         """The client hears the end."""

@@ -24,7 +24,7 @@ from typing import Any
 
 from tuner.engines.simulated.faults import FaultSpecError, parse_fault
 from tuner.engines.simulated.flags import build_parser
-from tuner.engines.simulated.modelfile import ChannelCurve, Flavor, Pair, Protocol, Region, SimModel
+from tuner.engines.simulated.modelfile import ChannelCurve, Flavor, Pair, Region, SimModel
 from tuner.engines.simulated.nccl import AUTO
 from tuner.engines.simulated.settings import Settings, resolve
 from tuner.errors import UserError
@@ -42,7 +42,7 @@ class Speed:
         self._model = model
         self._settings = settings
         self._flavor: Flavor = model.flavors[settings.flavor]
-        self._all_reduce = self._all_reduce_cost()
+        self._all_reduce, self._prefill_communication = self._all_reduce_cost()
         self.prefill_ms_per_token = self._prefill_ms_per_token()
         self.admission_ms = self._flavor.admission_ms
 
@@ -56,7 +56,7 @@ class Speed:
         sum_ms = (
             self._between(self._flavor.weights, batch, power=self._flavor.weights_power)
             + self._between(attention, batch)
-            + self._between(Pair(self._all_reduce.alone, self._all_reduce.full), batch)
+            + self._between(self._all_reduce, batch)
             + self._graph_ms(batch)
             + self._host_ms(batch)
         )
@@ -123,12 +123,12 @@ class Speed:
         beyond = max(0, more + 1 - scheduling.hold_beyond)
         return 1.0 + more * self._between(scheduling.hold, batch) + beyond * scheduling.hold_beyond_cost
 
-    def _all_reduce_cost(self) -> Protocol:
-        """ms per step for the two batch sizes, and the factor on prefill."""
+    def _all_reduce_cost(self) -> tuple[Pair, float]:
+        """ms per step, and the factor on the prefill's communication."""
         machine, settings = self._model.all_reduce, self._settings
         scale = machine.calls / 1000.0
         if settings.custom_all_reduce:
-            return Protocol(machine.custom.alone * scale, machine.custom.full * scale, machine.custom.prefill)
+            return Pair(machine.custom.alone * scale, machine.custom.full * scale), machine.custom.prefill
         nccl = settings.nccl
         protocol, algorithm, p2p = (
             machine.protocols[nccl.protocol],
@@ -137,19 +137,19 @@ class Speed:
         )
         channels_full = _channels(machine.channels_full, nccl.channels, machine.default_channels)
         buffers = math.log2(nccl.buffer_bytes / (4 << 20)) if nccl.protocol in (AUTO, "Simple") else 0.0
-        return Protocol(
-            protocol.alone * algorithm.alone * p2p.alone * scale
-            * _channels(machine.channels_alone, nccl.channels, machine.default_channels),
+        channels_alone = _channels(machine.channels_alone, nccl.channels, machine.default_channels)
+        step = Pair(
+            protocol.alone * algorithm.alone * p2p.alone * scale * channels_alone,
             protocol.full * algorithm.full * p2p.full * channels_full * scale,
-            protocol.prefill * algorithm.prefill * p2p.prefill * channels_full
-            * (1.0 - machine.buffer_doubling * max(-4.0, min(1.0, buffers))),
-        )  # fmt: skip
+        )
+        buffering = 1.0 - machine.buffer_doubling * max(-4.0, min(1.0, buffers))
+        return step, protocol.prefill * algorithm.prefill * p2p.prefill * channels_full * buffering
 
     def _prefill_ms_per_token(self) -> float:
         prefill, chunk = self._model.prefill, self._settings.prefill_chunk
         size = math.log2((chunk if chunk > 0 else 1 << 17) / prefill.best_chunk)
         chunking = 1.0 + prefill.smaller * max(0.0, -size) ** 1.5 + prefill.larger * max(0.0, size) ** 1.3
-        communication = 1.0 - prefill.comm_share + prefill.comm_share * self._all_reduce.prefill
+        communication = 1.0 - prefill.comm_share + prefill.comm_share * self._prefill_communication
         return float(prefill.us_per_token * chunking * communication / 1000.0)
 
     def _kv_share(self) -> float:
