@@ -37,7 +37,7 @@ def verify_knobs(
     from tuner.store import open_store
     from tuner.study.looked_at import launches_looked_at
     from tuner.study.resuming import prepare_resume
-    from tuner.study.session import runs_root
+    from tuner.study.runs import runs_root
     from tuner.study.verify_knobs import verify_and_record
 
     with open_store(storage, create=False) as store:

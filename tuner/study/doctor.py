@@ -17,6 +17,7 @@ from tuner.errors import MachineUnfit, SpecError, TunerError
 from tuner.resources import may_exist
 from tuner.store import default_url, open_store
 from tuner.store.urls import parse_url, sqlite_file
+from tuner.study.runs import RUNS_VARIABLE, runs_folder
 from tuner.trial.caches import engine_cache
 from tuner.trial.denyfiles import host_denials, usual_files
 from tuner.trial.machine import MachineFacts, machine_facts
@@ -159,10 +160,12 @@ def _shared_memory() -> Check:
 
 
 def _disk() -> Check:
-    free = shutil.disk_usage(Path.cwd()).free / _GIB
+    runs = runs_folder()
+    there = next(folder for folder in (runs, *runs.parents) if folder.is_dir())
+    free = shutil.disk_usage(there).free / _GIB
     low = free < _DISK_GIB
-    advice = "logs and raw records need room; free some, or set TUNER_RUNS" if low else ""
-    return Check("disk", State.WARN if low else State.OK, f"{free:.0f} GiB free here", advice)
+    advice = f"logs and raw records need room; free some, or set {RUNS_VARIABLE}" if low else ""
+    return Check("disk", State.WARN if low else State.OK, f"{free:.0f} GiB free in {there}", advice)
 
 
 def _storage(url: str | None) -> Check:

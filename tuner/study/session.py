@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Callable
-from pathlib import Path
 
 from tuner.domain.probe import ProbeReport
-from tuner.domain.study import AttemptRecord
 from tuner.errors import TunerError
 from tuner.execution.ray import RayExecutor
 from tuner.probe.priors import with_priors
@@ -25,18 +22,10 @@ from tuner.study.loop import Coordinator
 from tuner.study.options import RunOptions
 from tuner.study.preparing import Prepared
 from tuner.study.probing import FirstStep, probe_first, queue_best
+from tuner.study.runs import runs_root
 from tuner.study.stopping import StopSwitch
 from tuner.study.warmstart import hints_for
 from tuner.trial.sweep import sweep
-
-RUNS_VARIABLE = "TUNER_RUNS"
-
-
-def runs_root(study: str, attempts: list[AttemptRecord]) -> Path:
-    """Folder of a study's run directories: where its earlier launches are, else `$TUNER_RUNS` or `runs/` here."""
-    if attempts:
-        return Path(attempts[0].run_dir).absolute().parents[1]
-    return Path(os.environ.get(RUNS_VARIABLE) or "runs").absolute() / study
 
 
 def start_study(

@@ -56,6 +56,14 @@ def test_a_database_that_is_not_there_yet_must_have_a_place(tmp_path: Path, file
     assert check.found.endswith(said)
 
 
+def test_room_is_looked_for_where_the_files_of_launches_will_lie(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sqlite_url: str
+) -> None:
+    monkeypatch.setenv("TUNER_RUNS", str(tmp_path / "not" / "yet"))
+    (check,) = [check for check in examine(sqlite_url) if check.name == "disk"]
+    assert check.found.endswith(f"GiB free in {tmp_path}")
+
+
 def test_an_engine_that_is_missing_is_named_once(
     sqlite_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

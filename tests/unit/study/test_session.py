@@ -19,7 +19,8 @@ from tuner.study.learned import learned_limits
 from tuner.study.options import RunOptions, StartOptions
 from tuner.study.preparing import prepare_start
 from tuner.study.resuming import prepare_resume
-from tuner.study.session import runs_root, start_study
+from tuner.study.runs import runs_root
+from tuner.study.session import start_study
 from tuner.study.stopping import StopSwitch
 
 SPACE = """\
