@@ -1,1 +1,1 @@
-"""What things are: the nouns of tuner. No I/O; imports only pydantic and the standard library."""
+"""What things are: the nouns of tuner. No I/O; knows pydantic, the standard library, errors and YAML documents."""

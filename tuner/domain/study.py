@@ -90,6 +90,10 @@ class StudyRecord:
         sampler: name of the search method.
         seed: base seed.
         simulated: True when an engine of the study is simulated.
+        tuner_version: that it was started with.
+        created_at: seconds since the epoch.
+        state: as stored; see `StudyState`.
+        stop_requested: whether somebody asked whoever runs it to stop.
         reason: why it is in this state (stop reason, failure).
     """
 
@@ -110,9 +114,21 @@ class StudyRecord:
 
 @dataclass(frozen=True, slots=True)
 class AttemptRecord:
-    """One launch as stored; `report` is None while it runs or when it was abandoned.
+    """One launch as stored.
 
-    Launches that share a `block` were made in one round, in random order, to be compared with each other.
+    Attributes:
+        id: unique within a database; later launches have larger ones.
+        study: name of its study.
+        trial: number within the study.
+        attempt: 1 for the first launch of its trial.
+        run_dir: absolute folder of its files.
+        lease_owner: who looks after it, or did; see `Lease`.
+        lease_expires_at: until when that is believed (seconds since the epoch).
+        started_at: seconds since the epoch, by the coordinator's clock.
+        finished_at: the same; None while it runs.
+        told: whether the search has heard of it.
+        report: what its worker knows; None while it runs, or when it was abandoned.
+        block: launches that share one were made in one round, in random order, to be compared with each other.
     """
 
     id: int

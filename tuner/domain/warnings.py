@@ -210,5 +210,5 @@ class Caution:
     trials: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        """`noisy: launches of the same … (output_tok_s@1: 4.1 %). Do: …`."""
+        """`launches of the same configuration differ by more than 3 % (output_tok_s@1: 4.1%); quiet the machine, …`."""
         return f"{self.code.meaning} ({self.detail}); {self.code.advice}"
