@@ -17,6 +17,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -78,6 +80,25 @@ class PostgresServer:
             self._process.kill()
             self._process.wait()
         self._process = None
+
+    @contextmanager
+    def hanging(self) -> Iterator[None]:
+        """None of its processes gets any further, and its connections stay."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.go_on()
+
+    def go_on(self) -> None:
+        """End a hang early."""
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        server = psutil.Process(self._process.pid)
+        for process in (server, *server.children()):  # each of which leads a session of its own
+            process.send_signal(number)
 
     def _serves(self) -> bool:
         command = [str(self._bin / "postgres"), "-D", str(self._data), "-p", str(self.port)]

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from sqlalchemy.pool import ConnectionPoolEntry
 
 from tuner.errors import StorageError
+from tuner.store.absence import Absence, Tell
 from tuner.store.troubles import database_error, explained, is_conflict, may_pass
 from tuner.store.urls import is_sqlite, shown, sqlite_file
 
@@ -42,7 +43,7 @@ class Database:
         self.url = url
         self._patience_s = patience_s
         self._is_given_up = False
-        self.tell: Callable[[str], None] = lambda text: None
+        self.tell: Tell | None = None
         """Gets a line when a transaction begins to wait for the database, and when that answers again."""
         self.engine = _engine(url)
         self.writer = self.engine.execution_options(**{_WRITES: True})
@@ -91,41 +92,28 @@ class Database:
         Raises:
             StorageError: it is still out of reach after `patience_s`, or refuses.
         """
-        began, pause = time.monotonic(), _FIRST_PAUSE_S
-        deadline, is_told = began + self._patience_s, False
-        while True:
-            try:
-                result = work()
-            except Exception as failure:
-                error = database_error(failure)
-                if error is None:
-                    raise
-                trouble = explained(error, self.url)
-                if not may_pass(error):
-                    raise trouble from failure
-                if self._is_given_up or time.monotonic() + pause > deadline:
-                    self._is_given_up = True
-                    raise trouble from failure
-                if not is_told and not is_conflict(error):
-                    is_told = True
-                    self._tell_away(trouble, began, deadline)
-            else:
-                self._is_given_up = False
-                if is_told:
-                    self._tell_back(time.monotonic() - began)
-                return result
-            time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
-
-    def _tell_away(self, trouble: StorageError, began: float, deadline: float) -> None:
-        now, clock = time.time() - time.monotonic(), "%H:%M:%S"
-        since, until = (time.strftime(clock, time.localtime(now + moment)) for moment in (began, deadline))
-        _log.warning("database_away", storage=shown(self.url), problem=trouble.message, since=since, until=until)
-        self.tell(f"the database does not answer since {since}, waiting for it until {until}: {trouble.message}")
-
-    def _tell_back(self, waited_s: float) -> None:
-        _log.warning("database_back", storage=shown(self.url), waited_s=round(waited_s, 1))
-        self.tell(f"the database answers again, after {waited_s:.1f} s")
+        pause = _FIRST_PAUSE_S
+        with Absence(shown(self.url), self._patience_s, self.tell) as absence:
+            while True:
+                try:
+                    result = work()
+                except Exception as failure:
+                    error = database_error(failure)
+                    if error is None:
+                        raise
+                    trouble = explained(error, self.url)
+                    if not may_pass(error):
+                        raise trouble from failure
+                    if self._is_given_up or time.monotonic() + pause > absence.deadline:
+                        self._is_given_up = True
+                        raise trouble from failure
+                    if not is_conflict(error):
+                        absence.failed(trouble.message)
+                else:
+                    self._is_given_up = False
+                    return result
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     def close(self) -> None:
         """Close every connection."""

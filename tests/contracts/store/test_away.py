@@ -221,6 +221,22 @@ class TestPatience:
         store.set_state("night", StudyState.RUNNING)
         assert len(told) == 2
 
+    def test_a_server_that_hangs_is_told_of_as_well(
+        self, own_postgres: postgres.PostgresServer, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("tuner.store.absence._SILENT_S", 0.5)
+        told: list[str] = []
+        store.tell_when_away(told.append)
+        assert not store.stop_requested("night")
+        with own_postgres.hanging():
+            goes_on = threading.Timer(1.5, own_postgres.go_on)
+            goes_on.start()
+            store.request_stop("night")
+            goes_on.join()
+        away, again = told
+        assert re.fullmatch(r"the database does not answer since [\d:]{8}, waiting for it: nothing came for 0 s", away)
+        assert again.startswith("the database answers again, after ")
+
     def test_reading_waits_for_the_server_too(self, own_postgres: postgres.PostgresServer, store: Store) -> None:
         own_postgres.stop()
         back = threading.Timer(1.0, own_postgres.start)
