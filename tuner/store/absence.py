@@ -1,4 +1,4 @@
-"""What is told while a database is waited for: since when it does not answer, until when it is waited for, its return."""
+"""Told while a database is waited for: since when it does not answer, until when it is waited for; its return."""
 
 from __future__ import annotations
 
