@@ -123,8 +123,8 @@ class RayConnection:
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
         hint = "check --ray-address, or leave it out to start Ray here"
         if self._folder is not None:
-            hint = "a busy machine, a full disk, little memory or a low limit of open files (`ulimit -n`) keep Ray from "
-            hint += f"starting: look at them, then try again; its logs stay in {self._folder.path} until then"
+            hint = "a busy machine, a full disk, little memory or few open files (`ulimit -n`) keep Ray from starting: "
+            hint += f"look at them, then try again; its logs stay in {self._folder.path} until then"
         return MachineUnfit(f"Ray could not be {what}: {reason}", hint=hint)
 
     def lost(self) -> str | None:
