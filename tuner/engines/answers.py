@@ -98,7 +98,8 @@ async def _ask_all(asking: Asking, prompts: Sequence[str]) -> tuple[Answer, ...]
         finally:
             for task in waiting:
                 task.cancel()
-            await asyncio.gather(*waiting, return_exceptions=True)
+            # Of several that failed together, too: one that nobody asks prints its traceback.
+            await asyncio.gather(*tasks, return_exceptions=True)
         return tuple(task.result() for task in tasks)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import time
 from collections.abc import Iterable
@@ -46,6 +47,13 @@ def test_an_answer_has_its_tokens_their_log_probabilities_and_their_rivals() -> 
     asked = server.bodies[0]
     assert (asked["temperature"], asked["ignore_eos"], asked["max_tokens"]) == (0.0, True, 3)
     assert asked["return_tokens_as_token_ids"], "tokens that are pieces of a character have the same text"
+
+
+def test_of_several_failures_at_once_one_is_raised_and_none_is_printed(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(script(b"", "500 Internal Server Error")) as server, pytest.raises(BadAnswerError, match="500"):
+        ask_all(asking(server.url, at_once=8), ["Hello"] * 8)
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_questions_that_could_not_be_sent_for_want_of_files_are_no_bad_answers() -> None:
