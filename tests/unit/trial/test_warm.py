@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import signal
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +43,16 @@ def program(tmp_path: Path) -> Path:
 def started(plan: LaunchPlan, run_dir: Path, parents: WarmParents | None) -> ServerHandle:
     parent = None if parents is None else parents.parent_for(plan, WARM, run_dir.parent / "warm.log")
     return launch(plan, run_dir, warm=parent)
+
+
+def holders_of_files_in(folder: Path) -> set[int]:
+    """Other processes with open files there, as parents, guards and servers have."""
+    found = set()
+    for link in Path("/proc").glob("[0-9]*/fd/*"):
+        with contextlib.suppress(OSError):
+            if link.readlink().is_relative_to(folder):
+                found.add(int(link.parts[2]))
+    return found - {os.getpid()}
 
 
 def seen(run_dir: Path) -> dict[str, Any]:
@@ -230,6 +242,36 @@ def test_a_server_outlives_the_process_that_it_was_forked_from(
     with pytest.raises(ColdError):
         launch(plan, tmp_path / "again", warm=parent)
     assert parents.parent_for(plan, WARM, tmp_path / "warm.log") is not parent
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01, 0.02])
+def test_a_parent_that_is_killed_while_it_forks_gives_a_server_or_asks_for_a_plain_launch_and_leaves_nothing(
+    program: Path, tmp_path: Path, parents: WarmParents, delay_s: float
+) -> None:
+    plan = installed_plan(program)
+    parent = parents.parent_for(plan, WARM, tmp_path / "warm.log")
+    assert parent.process.pid in holders_of_files_in(tmp_path)
+    descriptors = len(list(Path("/proc/self/fd").iterdir()))
+    death = threading.Timer(delay_s, parent.process.kill)
+    death.start()
+    try:
+        assert launch(plan, tmp_path / "run", warm=parent).close().is_clean
+    except ColdError:
+        assert not parent.is_alive
+    death.join()
+    parent.close()
+    assert eventually(lambda: not holders_of_files_in(tmp_path))
+    assert len(list(Path("/proc/self/fd").iterdir())) < descriptors, "the channel to the parent is closed, too"
+
+
+def test_a_parent_that_ended_three_times_is_started_no_more(
+    program: Path, tmp_path: Path, parents: WarmParents
+) -> None:
+    plan = installed_plan(program)
+    for _ in range(3):
+        parents.parent_for(plan, WARM, tmp_path / "warm.log").close()
+    with pytest.raises(ColdError, match="ended 3 times"):
+        parents.parent_for(plan, WARM, tmp_path / "warm.log")
 
 
 def test_host_locks_are_held_by_the_guard_and_not_by_the_server(
