@@ -8,15 +8,26 @@ from dataclasses import dataclass, field, replace
 from tuner.errors import Problem
 from tuner.yamlfile import Document, Spot, dotted
 
+COMMAND_LINE = "command line"
+"""Stands for the file of what was given there."""
+
 Place = Sequence[str | int]
 """A path in the document: mapping keys and list positions from the top."""
 
 
 @dataclass
 class Findings:
-    """Problems of one document: `errors` stop a study, `warnings` are shown and recorded."""
+    """Problems of one document.
+
+    Attributes:
+        document: what is looked at.
+        replaced: dotted paths whose value is the command line's and not the document's.
+        errors: stop a study.
+        warnings: are shown and recorded.
+    """
 
     document: Document
+    replaced: frozenset[str] = frozenset()
     errors: list[Problem] = field(default_factory=list)
     warnings: list[Problem] = field(default_factory=list)
 
@@ -49,6 +60,9 @@ class Findings:
         )
 
     def _add(self, to: list[Problem], place: Place, spot: Spot, message: str, hint: str | None) -> None:
-        problem = Problem(self.document.file, spot.line, spot.column, dotted(place), message, spot.source_line, hint)
+        path = dotted(place)
+        problem = Problem(self.document.file, spot.line, spot.column, path, message, spot.source_line, hint)
+        if path in self.replaced:
+            problem = Problem(COMMAND_LINE, 0, 0, path, message, hint=hint)
         if problem not in to:
             to.append(problem)

@@ -79,7 +79,7 @@ def load_space(
     """
     path = find_space(name)
     document = yamlfile.load(path, shown_as=_shown(path))
-    findings = Findings(document)
+    findings = Findings(document, frozenset(overrides or ()))
     space = check_document(
         document, findings, catalogues=catalogues, overrides=overrides or {}, folder=path.parent, deny=deny
     )
@@ -228,7 +228,7 @@ def _check_baseline(
     deny: DenyList,
 ) -> BaselineSettings:
     before = len(findings.errors)
-    own = Findings(findings.document)
+    own = Findings(findings.document, findings.replaced)
     settings = derive_baseline(space, engine, catalogue, own, folder=folder, deny=deny)
     findings.warnings += own.warnings
     # What the baseline says of a knob that could not be read is no fault of the baseline.

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
+from pydantic import ValidationError
+
+from tuner.domain.faults import fault_of
 from tuner.domain.space import Budget, Space
 from tuner.domain.study import StudyRecord
 from tuner.engines.catalogue import catalogues
-from tuner.errors import StudyError
+from tuner.errors import Problem, SpecError, StudyError
 from tuner.search.samplers import refuse_sampler
 from tuner.spec import load_space, space_differences, space_hash
+from tuner.spec.findings import COMMAND_LINE
 from tuner.store import Store
 from tuner.study.identity import refuse_other_machine
 from tuner.study.lacks import Lacks
 from tuner.study.options import BudgetOptions, split_overrides
 from tuner.study.preparing import Prepared, only_engines, prepared_of, setups_of
 from tuner.trial.machine import model_config_hash
+from tuner.yamlfile import dotted
 
 _SHOWN = 5
 
@@ -102,9 +108,23 @@ def _changed(stored: StudyRecord, options: ResumeOptions) -> StudyRecord:
     changes = options.budget.changes
     budget = stored.space.budget if options.space is None else _given_space(stored, options.space).budget
     values = {path.removeprefix("budget."): value for path, value in changes.items()}
-    space = stored.space.model_copy(update={"budget": Budget.model_validate({**budget.model_dump(), **values})})
+    space = stored.space.model_copy(update={"budget": _budget({**budget.model_dump(), **values})})
     overrides = {**stored.overrides, **{path: str(value) for path, value in changes.items()}}
     return replace(stored, space=space, sampler=sampler, overrides=overrides)
+
+
+def _budget(values: dict[str, Any]) -> Budget:
+    """The budget of a file and the command line.
+
+    Raises:
+        SpecError: what the command line says of it is wrong; a file's own was checked.
+    """
+    try:
+        return Budget.model_validate(values)
+    except ValidationError as error:
+        faults = [fault_of(dict(item), values, Budget) for item in error.errors()]
+        problems = [Problem(COMMAND_LINE, 0, 0, dotted(("budget", *f.path)), f.message, hint=f.hint) for f in faults]
+        raise SpecError(problems) from error
 
 
 def _given_space(stored: StudyRecord, file: str) -> Space:

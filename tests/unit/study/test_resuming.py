@@ -134,6 +134,15 @@ def test_a_space_that_was_changed_in_the_database_is_refused(store: Store, tmp_p
         prepare_resume(store, "night")
 
 
+def test_a_budget_that_nothing_can_have_is_a_mistake_of_the_command_line(store: Store) -> None:
+    with pytest.raises(SpecError) as caught:
+        prepare_resume(store, "night", ResumeOptions(budget=BudgetOptions(timeout_s=1e12, gpu_hours=1e300)))
+    assert [str(problem).partition(": must be")[0] for problem in caught.value.problems] == [
+        "command line: budget.hours",
+        "command line: budget.gpu_hours",
+    ]
+
+
 def test_engines_that_were_chosen_at_the_start_stay_chosen(tmp_path: Path, file: Path) -> None:
     both = SPACE.replace("  simulated: {}", "  simulated: {}\n  vllm: {}").replace(STEPS, "")
     file.write_text(both, encoding="utf-8")
