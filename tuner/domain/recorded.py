@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
+from tuner.domain.values import MAX_GPUS
 from tuner.domain.workload import Workload
 from tuner.domain.written import FILE_MODEL, WrittenAt
 from tuner.errors import UserError
@@ -23,7 +24,7 @@ class RecordedNumber(WrittenAt):
     center: float
     low: float | None = None
     high: float | None = None
-    launches: int = 1
+    launches: Annotated[int, Field(gt=0)] = 1
 
     def worst_allowed(self, tolerance: float, launches: int) -> float:
         """The value that the mean of new launches must reach: `tolerance` (a share) off, or what noise makes of them.
@@ -69,9 +70,9 @@ class Recorded(BaseModel):
     study: str
     trial: int
     engine: str
-    program: tuple[str, ...]
-    model: str
-    gpus: int
+    program: Annotated[tuple[str, ...], Field(min_length=1)]
+    model: Annotated[str, Field(min_length=1)]
+    gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)]
     simulated: bool
     workload: Workload
     numbers: tuple[RecordedNumber, ...]

@@ -61,6 +61,15 @@ def test_a_script_without_a_record_of_this_version_is_refused(text: str) -> None
         read_recorded(text, "serve.sh")
 
 
+@pytest.mark.parametrize(
+    "change", [('"gpus": 2', '"gpus": -2'), ('"model": "m"', '"model": ""'), ('"/opt/vllm", "serve"', "")]
+)
+def test_a_record_that_somebody_edited_into_nonsense_is_refused(change: tuple[str, str]) -> None:
+    assert change[0] in recorded().line
+    with pytest.raises(UserError, match=r"serve\.sh: its record cannot be read"):
+        read_recorded(recorded().line.replace(*change), "serve.sh")
+
+
 def test_a_rate_holds_down_to_the_tolerance_or_what_noise_makes_of_one_more_launch() -> None:
     number = RecordedNumber(metric=Metric.OUTPUT_TOK_S, level=1, center=100.0, low=90.0, high=110.0)
     assert number.worst_allowed(0.05, 1) == pytest.approx(100 * 0.9 ** math.sqrt(2))
