@@ -142,14 +142,15 @@ def _read(document: Any) -> tuple[Answer, int]:
     """The answer, and how many tokens it has."""
     try:
         choice = document["choices"][0]
-        text, listed = str(choice["text"]), choice.get("logprobs") or {}
-        usage = document.get("usage") or {}
-    except (LookupError, TypeError, AttributeError) as error:
+        text, listed, usage = choice["text"], choice.get("logprobs") or {}, document.get("usage") or {}
+        if not isinstance(text, str):
+            raise TypeError("the text is none")
+        pieces = tuple(map(str, listed.get("tokens") or ()))
+        count = int(usage.get("completion_tokens", len(pieces)))
+        logprobs, rivals = _logprobs(listed.get("token_logprobs") or ()), _rivals(listed.get("top_logprobs") or ())
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise BadAnswerError(f"POST {_PATH}: no completion in the answer {str(document)[:200]}") from error
-    pieces = tuple(map(str, listed.get("tokens") or ()))
-    count = usage.get("completion_tokens", len(pieces))
-    logprobs, rivals = _logprobs(listed.get("token_logprobs") or ()), _rivals(listed.get("top_logprobs") or ())
-    return Answer(text, pieces, logprobs, rivals), int(count)
+    return Answer(text, pieces, logprobs, rivals), count
 
 
 def _start(text: str) -> str:

@@ -117,7 +117,14 @@ def test_an_answer_may_end_by_itself_where_its_length_is_not_fixed() -> None:
 
 @pytest.mark.parametrize(
     ("status", "body"),
-    [("500 Internal Server Error", b"{}"), ("200 OK", b'{"error": {"message": "CUDA error"}}'), ("200 OK", b"no JSON")],
+    [
+        ("500 Internal Server Error", b"{}"),
+        ("200 OK", b'{"error": {"message": "CUDA error"}}'),
+        ("200 OK", b"no JSON"),
+        ("200 OK", b'{"choices": [{"text": null}], "usage": {"completion_tokens": 3}}'),
+        ("200 OK", b'{"choices": [{"text": "abc"}], "usage": {"completion_tokens": null}}'),
+        ("200 OK", b'{"choices": [{"text": "abc", "logprobs": ["a"]}], "usage": {"completion_tokens": 3}}'),
+    ],
 )
 def test_an_error_is_no_answer(status: str, body: bytes) -> None:
     with serving(script(body, status)) as server, pytest.raises(BadAnswerError):
