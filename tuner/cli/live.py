@@ -40,6 +40,7 @@ class StudyView:
         self._record = prepared.record
         self._goals = prepared.record.space.goals
         self._budget = launches or prepared.record.space.budget.trials
+        self._is_of_budget = launches is None
         self._begun = begun
         self._baselines = prepared.baselines
         self._started = time.monotonic()
@@ -71,7 +72,8 @@ class StudyView:
                 self._seconds.append(seconds)
                 if not isinstance(event.report.outcome, Failure):
                     self._measured_seconds.append(seconds)
-            if event.action not in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT):
+            is_beside = self._is_of_budget and event.attempt.purpose.is_beside_the_budget
+            if event.action not in (Action.RETRY_SAME_ONCE, Action.RETRY_WAIT) and not is_beside:
                 self._done.add(event.attempt.trial)
             self._line(f"trial {event.attempt.trial}: {self._result(event)}")
         elif isinstance(event, Noted):

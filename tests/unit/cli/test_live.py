@@ -49,6 +49,17 @@ def test_a_resumed_study_counts_the_trials_that_it_had(prepared: Prepared, capsy
     assert lines(view, capsys, 14) == ["[15 of at most 16 trials, about 60 s left at this pace]"]
 
 
+def test_an_ablation_that_resume_finishes_is_no_trial_of_the_budget(
+    prepared: Prepared, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = ended(16)
+    ablation = replace(one, attempt=replace(one.attempt, purpose=Purpose.ABLATE))
+    for view, progress in ((StudyView(prepared, begun=16), "[16 of at most 16 trials]"),
+                           (StudyView(prepared, 1), "[1 of at most 1 trial]")):  # fmt: skip
+        view.notify(ablation)
+        assert capsys.readouterr().err.rstrip().endswith(progress)
+
+
 def test_a_launch_of_which_nobody_knows_how_long_it_took_tells_nothing_about_the_rest(
     prepared: Prepared, capsys: pytest.CaptureFixture[str]
 ) -> None:
