@@ -35,14 +35,6 @@ def engine(request: pytest.FixtureRequest) -> str:
     return name
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tool = CHECKOUT / "tools" / "make_model.py"
-    subprocess.run([sys.executable, tool, "--size", "tiny", "-o", folder], check=True, capture_output=True)
-    return folder
-
-
 def test_setting_up_again_changes_nothing(engine: str) -> None:
     command = [sys.executable, CHECKOUT / "tools" / "engines" / "setup.py", engine]
     done = subprocess.run(command, capture_output=True, text=True, check=True)

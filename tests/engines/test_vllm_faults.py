@@ -5,8 +5,6 @@ from __future__ import annotations
 import getpass
 import os
 import signal
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -37,14 +35,6 @@ pytestmark = [
     pytest.mark.timeout(900),
     pytest.mark.skipif(not VLLM.exists(), reason="no .engines/vllm: run `make engines`"),
 ]
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("models") / "tiny"
-    tool = CHECKOUT / "tools" / "make_model.py"
-    subprocess.run([sys.executable, tool, "--size", "tiny", "-o", folder], check=True, capture_output=True)
-    return folder
 
 
 @pytest.fixture(autouse=True)
