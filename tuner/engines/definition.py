@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, ValidationError, model_validator
 from tuner import yamlfile
 from tuner.domain.faults import problems_of
 from tuner.domain.knob import EnvName, FlagName
+from tuner.domain.numbers import WHOLE
 from tuner.domain.written import FILE_MODEL
 from tuner.errors import SpecError, UserError
 from tuner.resources import launchers_dir
@@ -109,8 +110,8 @@ class OwnAllReduce(BaseModel):
     model_config = FILE_MODEL
 
     switch: FlagName
-    up_to_bytes: Annotated[int, Field(gt=0)]
-    ranks: Annotated[tuple[int, ...], Field(min_length=1)]
+    up_to_bytes: Annotated[int, Field(gt=0), WHOLE]
+    ranks: Annotated[tuple[Annotated[int, WHOLE], ...], Field(min_length=1)]
 
     def reaches(self, ranks: int, *, nvlink: bool) -> int:
         """Bytes up to which it carries messages between so many GPUs; 0 where it steps aside."""

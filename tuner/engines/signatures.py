@@ -21,6 +21,7 @@ from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_va
 
 from tuner import yamlfile
 from tuner.domain.faults import problems_of
+from tuner.domain.numbers import WHOLE
 from tuner.domain.outcome import FailureClass, Phase
 from tuner.domain.written import FILE_MODEL
 from tuner.errors import Problem, SpecError
@@ -174,7 +175,7 @@ class Signature(Row):
     never_in: tuple[Phase, ...] = ()
     near: Pattern | None = None
     if_set: tuple[str, ...] = ()
-    at_end: Annotated[int, Field(ge=0)] = 0
+    at_end: Annotated[int, Field(ge=0), WHOLE] = 0
     weak: bool = False
     needs_death: bool = False
     any_level: bool = False

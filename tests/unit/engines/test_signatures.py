@@ -105,6 +105,7 @@ def test_a_blank_stands_for_white_space_quotes_and_line_breaks() -> None:
         (("needs page size \\d+", "x?"), "matches an empty line"),
         (("blames: { page-size: change }", "blames: { page-size: up }"), "blames"),
         (("blames:", "blame:"), "signatures[0].blame: unknown key (did you mean blames?)"),
+        (("blames:", "at_end: true\n    blames:"), "signatures[0].at_end: must be a whole number, not true"),
         (("id: my-row", "id: My Row"), "signatures[0].id: must be lower-case words or numbers with - between them"),
     ],
 )
