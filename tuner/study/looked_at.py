@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from typing import TYPE_CHECKING
 
 from tuner.domain.measurement import Metric
 from tuner.domain.space import Space
 from tuner.domain.study import AttemptRecord, StudyRecord
-from tuner.store import Store
 from tuner.trial.baseline_levels import wanted_metrics
+
+if TYPE_CHECKING:
+    # Commands import this module for their help as well, and the database toolkit takes half a second.
+    from tuner.store import Store
 
 
 def metrics_looked_at(space: Space) -> frozenset[Metric]:
