@@ -254,7 +254,9 @@ class FloatRange(_Range):
             return tuple(_geometric(self.low, self.high))
         step = self.step or (self.high - self.low) / (LOG_GRID_POINTS - 1) or 1.0
         count = int(min(MAX_GRID_POINTS - 1, (self.high - self.low) / step + 1e-9)) + 1
-        return tuple(round(self.low + index * step, 10) for index in range(count))
+        # 0.1 + 2 * 0.1 is to be 0.3, and small steps are not to vanish.
+        decimals = max(10, 6 - math.floor(math.log10(step)))
+        return tuple(round(self.low + index * step, decimals) for index in range(count))
 
     def contains(self, value: Value) -> bool:
         """Whether the number lies in the range and on its steps."""

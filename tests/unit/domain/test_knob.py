@@ -56,6 +56,11 @@ def test_a_grid_is_bounded_and_keeps_to_the_steps() -> None:
     assert all(isinstance(value, int) for value in grid)
 
 
+def test_small_steps_do_not_vanish_and_large_ones_are_round() -> None:
+    assert knob(float={"low": 0, "high": 3e-12, "step": 1e-12}).grid == (0.0, 1e-12, 2e-12, 3e-12)
+    assert knob(float={"low": 0.1, "high": 0.4, "step": 0.1}).grid == (0.1, 0.2, 0.3, 0.4)
+
+
 def test_a_range_allows_what_is_on_its_steps() -> None:
     stepped = knob(int={"low": 2, "high": 10, "step": 4})
     assert [value for value in range(12) if stepped.allows(value)] == [2, 6, 10]
