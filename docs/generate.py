@@ -16,7 +16,7 @@ import typer
 from space_page import space_page
 from typer.testing import CliRunner
 
-from tuner.cli.main import app
+from tuner.cli.app import app
 from tuner.domain.outcome import FAILURES, Action, FailureClass, FailurePolicy
 from tuner.engines.definition import engine_names
 from tuner.engines.signatures import SignatureBook, load_book

@@ -108,3 +108,14 @@ def test_a_program_started_without_output_works(closed: str) -> None:
 
 def test_an_error_that_nobody_sees_keeps_its_exit_code() -> None:
     assert shell("tuner study nonsense 2> /dev/full").returncode == 2
+
+
+def test_ctrl_c_before_a_command_has_begun_says_so_without_a_traceback() -> None:
+    command = [sys.executable, "-X", "importtime", *TUNER[1:], "--version"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as starting:
+        assert starting.stderr is not None
+        next(line for line in starting.stderr if line.split()[-1] == "typer")  # most is still to be imported
+        starting.send_signal(signal.SIGINT)
+        said = starting.stderr.read()
+    assert [line for line in said.splitlines() if not line.startswith("import time:")] == ["error: stopped"]
+    assert starting.returncode == 130

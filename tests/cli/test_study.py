@@ -308,6 +308,6 @@ def test_a_plan_can_be_made_on_a_machine_without_the_engine(folder: Path, here: 
 
 def test_help_loads_none_of_the_heavy_libraries(folder: Path) -> None:
     heavy = ("optuna", "ray", "sqlalchemy", "pandas", "scipy", "plotly", "httpx")
-    code = f"import sys, tuner.cli.main; print(*(name for name in {heavy} if name in sys.modules))"
+    code = f"import sys, tuner.cli.app; print(*(name for name in {heavy} if name in sys.modules))"
     done = subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
