@@ -169,7 +169,7 @@ def test_an_invalid_level_is_shown_and_ends_with_exit_code_1() -> None:
     ("words", "code", "said"),
     [
         (["--levels", "1,x"], 2, "--levels 1,x"),
-        (["--levels", "8,1"], 2, "--levels must ascend"),
+        (["--levels", "8,1"], 2, "--levels: must ascend"),
         (["--json", "--csv"], 2, "choose one of"),
         (["--parquet"], 2, "needs a file"),
         (["-o", "results"], 2, "in which form"),

@@ -46,6 +46,8 @@ _KINDS = {
 """Type of a pydantic error → what the value must be."""
 _SHOWS_INPUT = ("int", "float", "bool")
 """Of these, what was written instead is told."""
+_PYDANTICS_OWN = r"^(Input should be|(Tuple|List|Dictionary|String) should have)"
+"""How the texts of other errors begin, where they speak of pydantic's types."""
 
 _ONE_VALUE = {(member,) for member in ("bool", "int", "float", "str")}
 """How pydantic names the members of the union that a setting's value is; each of them complains."""
@@ -125,7 +127,7 @@ def _words_for(item: Mapping[str, Any]) -> str:
         shown = str(given).lower() if isinstance(given, bool) else given
         return f"{_KINDS[kind]}, not {shown}" if told else _KINDS[kind]
     text = str(item["msg"]).removeprefix("Value error, ").replace(" after validation", "")
-    return re.sub("^(Input should be|(Tuple|String) should have)", lambda found: f"must {found[0].split()[-1]}", text)
+    return re.sub(_PYDANTICS_OWN, lambda found: f"must {found[0].split()[-1]}", text)
 
 
 def _hint_for(item: Mapping[str, Any]) -> str | None:

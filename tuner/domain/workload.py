@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, field_validator, model_validator
 
 from tuner.domain.load import LoadPoint
 from tuner.domain.numbers import NUMBER, WHOLE
@@ -183,15 +183,18 @@ class Workload(_Written):
     stall_timeout_s: Seconds = 60.0
     seed: Annotated[int, Field(ge=-MAX_INT, le=MAX_INT), WHOLE] = 0
 
+    @field_validator("levels", "rates")
+    @classmethod
+    def _ascending(cls, loads: tuple[float, ...]) -> tuple[float, ...]:
+        if list(loads) != sorted(set(loads)):
+            raise ValueError("must ascend without repetition")
+        return loads
+
     @model_validator(mode="after")
     def _consistent(self) -> Workload:
         if not self.levels:
             # Said here, for `min_length` counts only members without a fault and complains a second time.
             raise ValueError("levels is empty: give one or more, such as [1, 32]")
-        if list(self.levels) != sorted(set(self.levels)):
-            raise ValueError("levels must ascend without repetition")
-        if list(self.rates) != sorted(set(self.rates)):
-            raise ValueError("rates must ascend without repetition")
         if self.rates and isinstance(self.shape, MultiTurnShape):
             raise ValueError("rates are for single requests: later turns of a conversation wait for its answers")
         if self.single_stream_max_requests < self.single_stream_min_requests:

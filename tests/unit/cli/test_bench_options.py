@@ -23,7 +23,7 @@ OPTIONS = {f"--{name.replace('_', '-')}" for name in inspect.signature(bench).pa
         ({"goodput": {"ttft": "3"}}, "--goodput ttft: unknown key (did you mean ttft_ms?)"),
         ({"rates": (0.0, 2.0)}, "--rates: must be greater than 0"),
         ({"levels": ()}, "--levels is empty: give one or more"),
-        ({"levels": (8, 1)}, "--levels must ascend without repetition"),
+        ({"levels": (8, 1)}, "--levels: must ascend without repetition"),
         ({"warmup_requests": 0}, "--warmup: must be greater than 0"),
         ({"arrivals": "even"}, "--arrivals: must be 'poisson' or 'constant'"),
         ({"shape": {"kind": "shared_prefix", "prefix_tokens": 8, "groups": 0}}, "--prefix-groups: must be greater"),

@@ -57,7 +57,7 @@ def test_an_unknown_key_has_a_suggestion(errors: Errors) -> None:
         ("knobs: [a]\n", "s.yaml:3:8 knobs: must be a mapping"),
         ("rules: {forbid: a}\n", "s.yaml:3:8 rules: must be a list"),
         ("rules: [{because: x}]\n", "s.yaml:3:9 rules[0]: forbid is missing"),
-        ("engines: {}\n", "engines"),
+        ("engines: {}\n", "s.yaml:3:10 engines: must have at least 1 item, not 0"),
         ("hardware: {gpus: -1}\n", "s.yaml:3:18 hardware.gpus: must be greater than or equal to 0"),
         ("hardware: {gpus: 1000000000000}\n", "s.yaml:3:18 hardware.gpus: must be less than or equal to 1024"),
         ("budget: {trials: 1000000000000}\n", "s.yaml:3:18 budget.trials: must be less than or equal to 1000000"),
@@ -75,7 +75,8 @@ def test_an_unknown_key_has_a_suggestion(errors: Errors) -> None:
         (f"knobs:\n  {'k' * 600}: {{switch: on, env: A}}\n", "must have at most 100 characters"),
         ("objectives: [{level: 100000000000}]\n", "objectives[0].level: must be less than or equal to 65535"),
         ("hardware: {compute_capability: sm90}\n", 'must look like "12.0", in quotes'),
-        ("workload: {levels: [8, 1]}\n", "levels must ascend"),
+        ("workload: {levels: [8, 1]}\n", "s.yaml:3:20 workload.levels: must ascend without repetition"),
+        ("workload:\n  seed: 1\n  rates: [2, 2]\n", "s.yaml:5:10 workload.rates: must ascend without repetition"),
         ("objectives: [{level: 7}]\n", "s.yaml:3:22 objectives[0].level: level 7 is not among"),
         ("objectives: [{level: 1}, {level: 1}]\n", "s.yaml:3:26 objectives[1]: a second objective output_tok_s@1"),
         ("objectives: [{level: 1, metric: output_toks}]\n", "did you mean output_tok_s?"),
@@ -162,7 +163,8 @@ objectives:
         ("{level: [1, 17], rates: [5], goodput: {ttft_ms: 500}}", "workload.level"),
         ("{levels: [1, 17], rates: [0], goodput: {ttft_ms: 500}}", "workload.rates[0]"),
         ("{levels: [1, 17], rates: [5], goodput: {ttft: 500}}", "workload.goodput.ttft"),
-        ("{levels: [17, 1], rates: [5], goodput: {ttft_ms: 500}}", "workload"),
+        ("{levels: [17, 1], rates: [5], goodput: {ttft_ms: 500}}", "workload.levels"),
+        ("{levels: [1, 17], rates: [5], goodput: {ttft_ms: 500}, single_stream_max_requests: 1}", "workload"),
     ],
 )
 def test_goals_are_not_judged_by_the_default_of_what_cannot_be_read(errors: Errors, workload: str, place: str) -> None:
