@@ -10,7 +10,7 @@ from rich.table import Table
 
 from tuner.cli.choice import CONFIRMED, confirmation, resolved_pick
 from tuner.cli.front_plot import front_plot
-from tuner.cli.output import console, out, print_json
+from tuner.cli.output import console, out, print_json, print_numbers_and_words
 from tuner.cli.stale import print_stale, stale_exports
 from tuner.cli.wording import SIMULATED, changes, estimated, goal_document
 from tuner.domain.front import OF_ITS_TIME, PICKS, Estimate, Front, Gain, Standing
@@ -175,7 +175,7 @@ def print_front(store: Store, name: str, *, as_json: bool) -> None:
         error = front.nothing_feasible()
         out().print(f"{error}\n  → {error.hint}")
     else:
-        out().print(front_table(record, front, found))
+        print_numbers_and_words(front_table(record, front, found), words=1)
         out().print("; ".join(front_notes(record, front, found)), style="dim")
         if (plot := front_plot(front)) is not None:
             out().print(f"\n{plot}\n", soft_wrap=True)
@@ -216,7 +216,7 @@ def conclude(store: Store, name: str, end: StudyEnd, *, as_json: bool) -> Front:
     if not front.members:
         _print_end_cautions(name, cautions)
         return front
-    out().print(front_table(record, front, found))
+    print_numbers_and_words(front_table(record, front, found), words=1)
     out().print("; ".join(front_notes(record, front, found)), style="dim")
     _print_end_cautions(name, cautions)
     rule = resolved_pick(record, attempts, CONFIRMED)

@@ -11,12 +11,14 @@ from functools import cache, partial
 from typing import IO, Any, TextIO, cast
 
 from rich.console import Console
-from rich.table import Table
+from rich.measure import Measurement
+from rich.table import Column, Table
 from rich.text import Text
 
 from tuner.secrets import redact
 
 _FILE_WIDTH = 160
+_WIDER_THAN_ANY = 10_000
 # What is printed is not Rich's own language: `[red]` stays that, and `space.yaml:100:28`, which holds an emoji, too.
 _Console = partial(Console, markup=False, emoji=False, highlight=False)
 
@@ -90,6 +92,38 @@ def print_hanging(head: Text, lines: Sequence[str]) -> None:
         return
     for index, line in enumerate(lines):
         out().print(f"{head.plain if index == 0 else ' ' * len(head)}  {line}")
+
+
+def print_numbers_and_words(table: Table, words: int) -> None:
+    """A table of numbers whose last columns are words.
+
+    Where a terminal has no room for both, the words stand in a table of their own below, behind the first column:
+    squeezed to a few characters, no configuration can be read. Numbers that still do not fit have their intervals
+    below them.
+
+    Args:
+        table: without a box; the cells are text.
+        words: how many columns are words.
+    """
+    first, *numbers = table.columns[:-words]
+    told = table.columns[-words:]
+    unbounded = out().options.update_width(_WIDER_THAN_ANY)
+    alone = Measurement.get(out(), unbounded, _part_of(table, [first, *numbers])).maximum
+    beside = Measurement.get(out(), unbounded, _part_of(table, told)).minimum
+    if alone + beside < out().width or not out().is_terminal:
+        out().print(table)
+        return
+    out().print(_part_of(table, [first, *numbers], interval_at=" [" if alone <= out().width else "\n["))
+    out().print(_part_of(table, [first, *told]))
+
+
+def _part_of(table: Table, columns: Sequence[Column], *, interval_at: str = " [") -> Table:
+    part = Table(box=None, header_style="bold", pad_edge=False)
+    for column in columns:
+        part.add_column(column.header, justify=column.justify, overflow=column.overflow)
+    for row, *cells in zip(table.rows, *(column.cells for column in columns), strict=True):
+        part.add_row(*(str(cell).replace(" [", interval_at) for cell in cells), style=row.style)
+    return part
 
 
 def print_json(document: Any) -> None:

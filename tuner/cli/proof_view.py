@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from tuner.cli.output import out, print_json
+from tuner.cli.output import out, print_json, print_numbers_and_words
 from tuner.cli.planned_view import candidate_document, changes_document, planned_document, print_planned
 from tuner.cli.stale import StaleExport, print_stale
 from tuner.cli.wording import SIMULATED, changes, estimated
@@ -211,7 +211,7 @@ def print_confirmation(
         style = "cyan" if arm.is_baseline else ("bold" if arm is found.chosen else "")
         launches = f"{arm.launches} ({', '.join(map(str, arm.trials))})"
         table.add_row(str(arm.trial), launches, *cells, _configuration(record.space, arm), _verdict(arm), style=style)
-    out().print(table)
+    print_numbers_and_words(table, words=2)
     out().print(_notes(found), style="dim")
     for line in _chosen_lines(found):
         out().print(line, style="bold")
@@ -256,7 +256,7 @@ def print_engines(record: StudyRecord, found: Confirmation, *, as_json: bool) ->
             own = _effect_text(one.best.effects[index]) if one.best.effects else ""
             cells += [estimated(value), own, _effect_text(one.effects[index]) if one.effects else ""]
         table.add_row(one.best.candidate.engine, *cells, changes(one.best.changes))
-    out().print(table)
+    print_numbers_and_words(table, words=1)
 
 
 def print_ablation(record: StudyRecord, found: Ablation, planned: Planned | None = None, *, as_json: bool) -> None:

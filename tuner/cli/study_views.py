@@ -229,6 +229,8 @@ def _print_trial(record: StudyRecord, row: TrialSummary, measured: Measured | Me
         note = f"   inactive: {row.inactive[knob]}" if knob in row.inactive else ""
         mark = " *" if knob in row.changes else ""
         out().print(f"  {knob}: {spell(value)}{mark}{note}")
+    if row.changes:
+        out().print("  * differs from the baseline", style="dim")
     if row.failure is not None:
         words = FAILURES[row.failure.failure_class].words
         out().print(f"failed: {row.failure.failure_class.value} at {row.failure.phase.value}: {words}")
