@@ -56,12 +56,19 @@ def trials_spent(attempts: Sequence[AttemptRecord]) -> int:
     return len({a.trial for a in attempts if a.told and not a.purpose.is_beside_the_budget})
 
 
+def _in_words(hours: float) -> str:
+    """`2 hours`, `12 minutes`, `30 seconds`: in the largest unit of which it is at least one."""
+    units = (("hour", 1), ("minute", 60), ("second", 3600))
+    noun, share = next((unit for unit in units if hours * unit[1] >= 1), units[-1])
+    return counted(hours * share, noun)
+
+
 def spent_reason(budget: Budget, spent: Spent) -> str | None:
     """Which part of the budget is used up, in words, or None."""
     if spent.trials >= budget.trials:
         return f"the budget of {counted(budget.trials, 'trial')} is used up"
     if budget.hours is not None and spent.hours >= budget.hours:
-        return f"the budget of {counted(budget.hours, 'hour')} is used up"
+        return f"the budget of {_in_words(budget.hours)} is used up"
     if budget.gpu_hours is not None and spent.gpu_hours >= budget.gpu_hours:
         return f"the budget of {counted(budget.gpu_hours, 'GPU-hour')} is used up"
     return None
@@ -70,7 +77,7 @@ def spent_reason(budget: Budget, spent: Spent) -> str | None:
 def ends_when(budget: Budget, objective: str) -> str:
     """When a study with this budget ends, in words; `objective` is the label of the first one."""
     limits = [counted(budget.trials, "launch")]
-    limits += [counted(budget.hours, "hour")] if budget.hours is not None else []
+    limits += [_in_words(budget.hours)] if budget.hours is not None else []
     limits += [counted(budget.gpu_hours, "GPU-hour")] if budget.gpu_hours is not None else []
     if budget.stop_below_gain is not None:
         limits.append(

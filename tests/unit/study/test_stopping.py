@@ -19,6 +19,14 @@ def test_every_limit_of_a_budget_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(7200, "2 hours"), (3600, "1 hour"), (420, "7 minutes"), (90, "1.5 minutes"), (30, "30 seconds")],
+)
+def test_a_time_below_an_hour_is_told_in_minutes_or_seconds_as_it_was_given(seconds: float, words: str) -> None:
+    assert ends_when(Budget(trials=9, hours=seconds / 3600), "alone") == f"after 9 launches, or {words}"
+
+
+@pytest.mark.parametrize(
     ("spent", "named"),
     [
         (Spent(9, 0.0, 0.0), "9 trials"),
