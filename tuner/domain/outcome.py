@@ -189,7 +189,7 @@ FAILURES: Mapping[FailureClass, FailurePolicy] = {
         "the whole group is killed and the GPUs are checked; hangs with two different P2P values accuse the host",
     ),
     FailureClass.ENGINE_STALL: _once_more(
-        "the engine stopped making progress: the setting is too slow to start, or deadlocks",
+        "the engine stopped making progress: the setting is too slow, or deadlocks",
         "locks that a killed build left are removed; compile progress extends the deadline once",
     ),
     FailureClass.CUDA_FAULT: _once_more(
@@ -240,7 +240,7 @@ FAILURES: Mapping[FailureClass, FailurePolicy] = {
         Action.RETRY_WAIT,
         Action.RETRY_WAIT,
         False,
-        "other processes took the CPU that the server needed to start: end them, or give tuner a machine of its own",
+        "other processes took the CPU that the server needed: end them, or give tuner a machine of its own",
         retries=2,
         then=Action.STOP,
         handling="time in which a server waits for the CPU does not count for its limits, up to three times a limit "

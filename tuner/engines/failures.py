@@ -47,6 +47,7 @@ def explain(
     settings: Mapping[str, str] | None = None,
     observation: Observation | None = None,
     phase: Phase | None = None,
+    seen: str = "",
 ) -> Failure | None:
     """Why a launch failed, or None when nothing shows but a server that runs, or ended as it was asked to.
 
@@ -57,13 +58,15 @@ def explain(
         settings: variables and flags that the trial set; they decide between classes, and are blamed first.
         observation: how the launch ended as seen from outside; None when only the log is known.
         phase: where the launch was, if known; a phase that the log itself tells for a line is preferred.
+        seen: the same as the observation, in the words of who saw it; of a launch that was stuck it tells more than the
+            last lines of its log.
 
     Raises:
         OSError: when the log cannot be read.
         SpecError: when the engine's signature file is wrong.
     """
     known = Circumstances(exit_code, settings or {}, observation, phase)
-    return _Verdict(Investigation(LogDocument.of(log), load_book(engine), known)).failure()
+    return _Verdict(Investigation(LogDocument.of(log), load_book(engine), known), seen).failure()
 
 
 def is_fatal_line(engine: str) -> Callable[[str], bool]:
@@ -103,8 +106,8 @@ def is_compiling_line(engine: str) -> Callable[[str], bool]:
 class _Verdict:
     """Turns what an investigation found into a Failure."""
 
-    def __init__(self, found: Investigation) -> None:
-        self._found, self._known = found, found.known
+    def __init__(self, found: Investigation, seen: str) -> None:
+        self._found, self._known, self._seen = found, found.known, seen
 
     def failure(self) -> Failure | None:
         cause = self._found.cause()
@@ -148,7 +151,8 @@ class _Verdict:
         text = "\n".join(line.text for line in lines)
         rule = next(rule for rule in self._found.book.hangs if _fits(rule, self._phase, text))
         shown = tuple(_shown(line.raw) for line in lines[-2:])
-        evidence = (*shown, f"{_SEEN[self._known.observation]} in phase {self._phase.value}")
+        words = f"{_SEEN[self._known.observation]} in phase {self._phase.value}"
+        evidence = (self._seen, *shown) if self._seen else (*shown, words)
         blames = self._blames(rule)
         return self._failed(rule.failure, self._phase, evidence, blames, _detail(rule.failure, rule.say, {}, blames))
 

@@ -85,6 +85,7 @@ def failure_of(error: LaunchFailed, log: Path, plan: LaunchPlan, request: TrialR
         settings=_settings(plan, request),
         observation=_OBSERVATIONS[error.kind],
         phase=error.phase,
+        seen=error.observation,
     )
     if found is None:
         found = Failure(FailureClass.UNKNOWN, error.phase, exit_code=error.exit_code)

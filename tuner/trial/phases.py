@@ -29,7 +29,8 @@ _REMEMBERED_LINES = 10_000
 
 PATIENCE = 3.0
 """Longest wait on a starved host, as a multiple of a limit."""
-_STARVED_SHARE = 0.5
+STARVED_SHARE = 0.5
+"""Whoever waited for the CPU for more than this share of its time was made late by the host."""
 
 
 class Clock(StrEnum):
@@ -60,7 +61,7 @@ class Overdue:
     @property
     def by_host(self) -> bool:
         """Whether the host's load made it late: it had less than its time, and waited for the CPU for most of it."""
-        return self.waited_s - self.starved_s <= self.limit_s and self.starved_s > _STARVED_SHARE * self.waited_s
+        return self.waited_s - self.starved_s <= self.limit_s and self.starved_s > STARVED_SHARE * self.waited_s
 
     def __str__(self) -> str:
         what = {

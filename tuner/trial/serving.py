@@ -1,4 +1,8 @@
-"""Watch a ready server while it is measured: the load client sees stalled streams, this sees a dead process."""
+"""Watch a ready server while it is measured: the load client sees stalled streams, this sees a dead process.
+
+Time in which a busy host gave the server no CPU is not held against it, as while it starts (`watchdog`). That is looked
+at only once the time is up or a stream stalls: the kernel counts all along, and a look at all threads disturbs.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,9 @@ from tuner.domain.outcome import Phase
 from tuner.trial.evidence import collect_evidence
 from tuner.trial.gpu import GpuProbe
 from tuner.trial.neighbours import Strangers
+from tuner.trial.phases import PATIENCE, STARVED_SHARE
 from tuner.trial.process import ServerHandle
+from tuner.trial.starvation import StarvationWatch
 from tuner.trial.watchdog import LaunchFailed, LaunchTrouble, after_fatal_line, how_it_ended
 
 _LOG_EVERY_S = 0.1
@@ -40,7 +46,7 @@ class ServingWatch:
 
         Args:
             handle: the server.
-            timeout_s: longest time for everything measured on this launch.
+            timeout_s: longest time for everything measured on this launch, `budget.benchmark_timeout_s`.
             is_fatal: whether a log line means that the server cannot go on.
             is_compiling: whether a log line says that something was compiled while requests waited.
             gpus: the driver's probe, for the evidence.
@@ -56,6 +62,7 @@ class ServingWatch:
         self._clock = clock
         self._began = clock()
         self._timeout_s = timeout_s
+        self._starvation = StarvationWatch(handle.seen_processes, clock)
         self._read_at = -math.inf
         self._failure: LaunchFailed | None = None
 
@@ -99,7 +106,7 @@ class ServingWatch:
     def stalled(self, observation: str) -> LaunchFailed:
         """The failure for streams that the load client saw stall; keeps evidence of the server, which still runs."""
         if self._failure is None:
-            self._failure = self._hung(observation)
+            self._failure = self._stuck(LaunchTrouble.HUNG, observation)
         return self._failure
 
     def _look(self, *, read: bool = False) -> LaunchFailed | None:
@@ -108,8 +115,9 @@ class ServingWatch:
             kind, words, exit_code = how_it_ended(self._handle, code)
             return LaunchFailed(kind, Phase.SERVING, words, exit_code=exit_code)
         now = self._clock()
-        if now - self._began > self._timeout_s:
-            return self._hung(f"the measurement was not done after {self._timeout_s:.0f} s", LaunchTrouble.DEADLINE)
+        if self._time_is_up(now):
+            words = f"the measurement was not done after {now - self._began:.0f} s"
+            return self._stuck(LaunchTrouble.DEADLINE, f"{words} (budget.benchmark_timeout_s: {self._timeout_s:.0f})")
         if read or now >= self._read_at + _LOG_EVERY_S:
             lines, before, self._read_at = self._handle.log.lines(), self._read_at, now
             if self._is_compiling is not None and any(map(self._is_compiling, lines)):
@@ -127,7 +135,17 @@ class ServingWatch:
         # The second look is dearer, and sees also what the guard has not met yet.
         return {p.pid for p in self._handle.seen_processes()} | {stat.pid for stat in self._handle.members()}
 
-    def _hung(self, observation: str, kind: LaunchTrouble = LaunchTrouble.HUNG) -> LaunchFailed:
+    def _time_is_up(self, now: float) -> bool:
+        spent = now - self._began
+        if spent <= self._timeout_s:
+            return False
+        return spent > PATIENCE * self._timeout_s or spent - self._starvation.look() > self._timeout_s
+
+    def _stuck(self, kind: LaunchTrouble, observation: str) -> LaunchFailed:
+        spent, starved = self._clock() - self._began, self._starvation.look()
+        if starved > STARVED_SHARE * spent:
+            kind = LaunchTrouble.STARVED
+            observation += f"; for {starved:.0f} of {spent:.0f} s the server was ready to run and others had the CPU"
         self._handle.is_hung = kind is LaunchTrouble.HUNG
         evidence = collect_evidence(self._handle, self._gpus)
         return LaunchFailed(kind, Phase.SERVING, observation, evidence=evidence)

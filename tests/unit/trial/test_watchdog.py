@@ -15,7 +15,7 @@ from support.launches import eventually, has_written, rogue_plan
 from tuner.domain.outcome import Phase
 from tuner.engines.failures import is_compiling_line
 from tuner.errors import OwnShortage
-from tuner.trial import process, watchdog
+from tuner.trial import process, serving, watchdog
 from tuner.trial.deadlines import PhaseDeadlines
 from tuner.trial.ports import reserve_ports
 from tuner.trial.process import GRACE_S, ServerHandle, launch
@@ -229,10 +229,68 @@ def test_a_measurement_ends_at_its_time_limit_with_evidence(tmp_path: Path) -> N
         now = 59.0
         assert not watch.is_over()
         now = 61.0
-        with pytest.raises(LaunchFailed, match="not done after 60 s") as failed:
+        with pytest.raises(LaunchFailed, match=r"not done after 61 s \(budget.benchmark_timeout_s: 60\)") as failed:
             watch.check()
     assert failed.value.kind is LaunchTrouble.DEADLINE
     assert Path(failed.value.evidence["stacks"]).exists()
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds that others take from every server that serves; the last entry holds."""
+    seconds = [0.0]
+
+    class OthersHaveTheCpu:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def look(self) -> float:
+            return seconds[-1]
+
+    monkeypatch.setattr(serving, "StarvationWatch", OthersHaveTheCpu)
+    return seconds
+
+
+def test_time_without_the_cpu_does_not_count_for_the_limit_of_a_measurement(tmp_path: Path, taken: list[float]) -> None:
+    now = 0.0
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60, clock=lambda: now)
+        now = 95.0
+        taken.append(40.0)
+        assert not watch.is_over()
+        now = 101.0
+        with pytest.raises(LaunchFailed, match="not done after 101 s") as failed:
+            watch.check()
+    assert failed.value.kind is LaunchTrouble.DEADLINE, "it had its minute, and most of the time the CPU"
+
+
+def test_a_measurement_that_a_host_starves_ends_at_three_times_its_limit_and_the_host_is_to_blame(
+    tmp_path: Path, taken: list[float]
+) -> None:
+    now = 0.0
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=60, clock=lambda: now)
+        now = 179.0
+        taken.append(150.0)
+        assert not watch.is_over()
+        now = 181.0
+        with pytest.raises(LaunchFailed, match="for 150 of 181 s the server was ready to run and others had") as failed:
+            watch.check()
+    assert failed.value.kind is LaunchTrouble.STARVED
+    assert not server.is_hung
+
+
+def test_a_stream_that_stalls_while_others_have_the_cpu_is_the_host_s_fault(tmp_path: Path, taken: list[float]) -> None:
+    now = 0.0
+    with launch(rogue_plan("quiet"), tmp_path) as server:
+        watch = ServingWatch(server, timeout_s=600, clock=lambda: now)
+        now = 60.0
+        taken.append(20.0)
+        assert watch.stalled("request 3 did not receive a token for 30 s").kind is LaunchTrouble.HUNG
+        other = ServingWatch(server, timeout_s=600, clock=lambda: now)
+        now = 120.0
+        taken.append(40.0)
+        assert other.stalled("request 3 did not receive a token for 30 s").kind is LaunchTrouble.STARVED
 
 
 def test_a_server_that_dies_right_after_its_streams_broke_died_first(tmp_path: Path) -> None:
