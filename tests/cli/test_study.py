@@ -211,6 +211,31 @@ def test_ctrl_c_or_sigterm_once_finishes_the_running_trial_and_twice_tears_it_do
     assert [row["state"] for row in trials(folder, "night")] == ["measured"] * 5
 
 
+CTRL_C_AFTER_THE_END = """
+from tuner.study import session
+
+start = session.start_study
+
+def start_study(*given, stop, **named):
+    end = start(*given, stop=stop, **named)
+    stop.press()
+    return end
+
+session.start_study = start_study
+from tuner.cli.main import main
+main()
+"""
+
+
+def test_ctrl_c_when_the_study_is_over_stops_nothing(folder: Path) -> None:
+    arguments = ["study", "start", "--space", "tiny.yaml", "--name", "night", "--yes", "--trials", "1"]
+    done = subprocess.run(
+        [sys.executable, "-c", CTRL_C_AFTER_THE_END, *arguments],
+        cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert (done.returncode, "stopped" in done.stderr) == (0, False), done.stderr
+
+
 def test_a_stop_from_another_terminal_ends_the_study_after_its_trial(folder: Path) -> None:
     study = begin(folder, "study", "start", "--space", "tiny.yaml", "--name", "night", "--yes")
     wait_for("a running server", lambda: servers(folder))

@@ -22,6 +22,7 @@ from tuner.cli.options import (
     share,
 )
 from tuner.cli.output import console, out
+from tuner.domain.study import StudyState
 from tuner.domain.values import MAX_GPUS, MAX_INT, MAX_TRIALS, counted
 from tuner.errors import Stopped, UsageError
 
@@ -211,7 +212,7 @@ def _run(
     front = front_view.conclude(store, prepared.record.name, end, as_json=as_json)
     if end.error is not None:
         raise end.error
-    if stop.urgency:
+    if stop.urgency and end.state is not StudyState.FINISHED:
         raise Stopped("stopped; every finished trial is kept", hint=f"tuner study resume {prepared.record.name}")
     if not front.members:
         raise front.nothing_feasible()
