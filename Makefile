@@ -25,13 +25,13 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 study: install
 	$(BIN)/tuner study start --space quickstart.yaml --yes
 
-# Three at a time on two cores, since a third of the time is waiting; whole studies and engines come first, as collected,
-# so that no long file is left for the end.
+# Three at a time on two cores, here and in `unit`, since much of the time is waiting; whole studies and engines come
+# first, as collected, so that no long file is left for the end.
 test: install
 	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests
 
 unit: install
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not slow' tests/unit
+	$(BIN)/pytest -n 3 --dist worksteal -m 'not slow' tests/unit
 
 check: install
 	$(BIN)/ruff check .

@@ -45,6 +45,7 @@ def test_other_levels_are_refused(words: str) -> None:
         load_levels(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

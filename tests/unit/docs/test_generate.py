@@ -27,6 +27,7 @@ def program(name: str) -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 def test_generated_pages_are_current(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.syspath_prepend(ROOT / "docs")
     generate = program("generate")
