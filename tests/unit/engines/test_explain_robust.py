@@ -10,6 +10,8 @@ from support.failure_cases import read, read_cases
 
 CASES = read_cases("failures.jsonl")
 
+pytestmark = pytest.mark.slow
+
 
 def compose(lines: list[str]) -> list[str]:
     return [f"inference-server-1  | {line}" for line in lines]

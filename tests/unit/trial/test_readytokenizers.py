@@ -77,6 +77,8 @@ def main():
 
 WARM = Warm(modules=("transformers.tokenization_utils_base",), fork_workers=True)
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Seen:
