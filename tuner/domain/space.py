@@ -226,7 +226,8 @@ class Budget(BaseModel):
         cut_short: a launch of the search that an earlier one beats beyond noise on every objective, whatever its last
             levels would show, is measured in part only.
         launch_timeout_s: longest start-up, whatever the phases.
-        benchmark_timeout_s: longest benchmark of one launch.
+        benchmark_timeout_s: longest benchmark of one launch. Time for which other processes take the CPU from the
+            server does not count, up to three times as long.
     """
 
     model_config = FILE_MODEL

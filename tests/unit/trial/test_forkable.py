@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -119,32 +120,20 @@ def threads_here() -> set[str]:
     return {(task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()}
 
 
-def test_who_opens_a_device_is_noted_with_the_module_that_was_imported(
+def test_who_opens_a_device_or_initialises_cuda_is_noted_with_the_module_that_was_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     device = tmp_path / "nvidiactl"
     device.touch()
     (tmp_path / "probing.py").write_text(f"kept = open({str(device)!r})\nimport json.tool\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(forkable, "_DEVICES", (str(device),))
-    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
-    with forkable.DeviceWatch() as watch:
-        import probing  # type: ignore[import-not-found]
-    probing.kept.close()
-    assert watch.opened_by == {str(device): "probing"}
-
-
-def test_who_initialises_cuda_is_noted_with_the_module_that_was_imported(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = tmp_path / "nvidia-uvm"
-    device.touch()
-    (tmp_path / "computing.py").write_text(f"kept = open({str(device)!r})\nimport json.tool\n")
+    (tmp_path / "computing.py").write_text("import json.scanner\n")
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(forkable, "_DEVICES", (str(device),))
     monkeypatch.setattr(forkable, "cuda_is_initialised", lambda: "computing" in sys.modules)
-    monkeypatch.delitem(sys.modules, "json.tool", raising=False)
+    for name in ("json.tool", "json.scanner"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     with forkable.DeviceWatch() as watch:
-        import computing  # type: ignore[import-not-found]
-    computing.kept.close()
-    assert watch.opened_by["CUDA"] == "computing"
+        for name in ("probing", "computing"):
+            importlib.import_module(name)
+    sys.modules["probing"].kept.close()
+    assert watch.opened_by == {str(device): "probing", "CUDA": "computing"}
